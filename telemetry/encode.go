@@ -20,6 +20,8 @@ const (
 	flagSessionScoped
 	flagInherited
 	flagBody
+	flagSources
+	flagSeen
 )
 
 // ErrRecordForm is wrapped by the errors of DecodeRecord: the payload was not
@@ -41,7 +43,30 @@ func (r *Record) AppendBinary(dst []byte) ([]byte, error) {
 	if len(r.Body) > 0 {
 		flags |= flagBody
 	}
-	dst = append(dst, recordVersion, flags, byte(r.Severity))
+	f := &r.Surface
+	if f.Sources != nil {
+		flags |= flagSources
+	}
+	if f.Seen {
+		flags |= flagSeen
+	}
+	dst = append(dst, recordVersion, flags, byte(r.Severity), byte(f.Op))
+	if f.Op == SurfaceReplace {
+		dst = binary.AppendVarint(dst, f.Start)
+		dst = binary.AppendVarint(dst, f.End)
+	}
+	if f.Sources != nil {
+		dst = binary.AppendUvarint(dst, uint64(len(f.Sources)))
+		for _, seq := range f.Sources {
+			dst = binary.AppendVarint(dst, seq)
+		}
+	}
+	if f.Seen {
+		dst = binary.AppendVarint(dst, f.Nodes)
+		dst = binary.AppendVarint(dst, f.ReplaceGeneration)
+		dst = binary.AppendVarint(dst, f.ContentGeneration)
+		dst = append(dst, f.Hash[:]...)
+	}
 	dst = binary.AppendVarint(dst, r.Identity.CreatedAt)
 	dst = binary.AppendVarint(dst, int64(r.Identity.FormatVersion))
 	dst = binary.AppendUvarint(dst, uint64(r.Identity.Incarnation))
@@ -184,14 +209,14 @@ const maxInterned = 64
 
 // Decode is DecodeRecord.
 func (d *Decoder) Decode(payload []byte) (Record, error) {
-	if len(payload) < 3 {
+	if len(payload) < 4 {
 		return Record{}, fmt.Errorf("%w: %d bytes", ErrRecordForm, len(payload))
 	}
 	if payload[0] != recordVersion {
 		return Record{}, fmt.Errorf("%w of version %d: it has version %d; use a program that knows it",
 			ErrRecordForm, recordVersion, payload[0])
 	}
-	in := reader{b: payload[3:]}
+	in := reader{b: payload[4:]}
 	flags := payload[1]
 	r := Record{
 		SessionScoped: flags&flagSessionScoped != 0,
@@ -200,6 +225,24 @@ func (d *Decoder) Decode(payload []byte) (Record, error) {
 	}
 	if flags&flagOps != 0 {
 		r.Channel = ChannelOps
+	}
+	f := &r.Surface
+	f.Op = SurfaceOp(payload[3])
+	if f.Op == SurfaceReplace {
+		f.Start = in.varint()
+		f.End = in.varint()
+	}
+	if flags&flagSources != 0 {
+		f.Sources = make([]int64, in.count(1))
+		for i := range f.Sources {
+			f.Sources[i] = in.varint()
+		}
+	}
+	if f.Seen = flags&flagSeen != 0; f.Seen {
+		f.Nodes = in.varint()
+		f.ReplaceGeneration = in.varint()
+		f.ContentGeneration = in.varint()
+		copy(f.Hash[:], in.take(len(f.Hash)))
 	}
 	r.Identity.CreatedAt = in.varint()
 	r.Identity.FormatVersion = int(in.varint())
@@ -320,8 +363,12 @@ func (in *reader) count(size int) int {
 }
 
 func (in *reader) bytes() []byte {
-	n := in.count(1)
-	if in.bad {
+	return in.take(in.count(1))
+}
+
+func (in *reader) take(n int) []byte {
+	if n > len(in.b) {
+		in.fail()
 		return nil
 	}
 	b := in.b[:n:n]
@@ -332,13 +379,11 @@ func (in *reader) bytes() []byte {
 func (in *reader) string() string { return string(in.bytes()) }
 
 func (in *reader) double() float64 {
-	if len(in.b) < 8 {
-		in.fail()
+	b := in.take(8)
+	if b == nil {
 		return 0
 	}
-	f := math.Float64frombits(binary.BigEndian.Uint64(in.b))
-	in.b = in.b[8:]
-	return f
+	return math.Float64frombits(binary.BigEndian.Uint64(b))
 }
 
 // maxStoredDepth bounds the nesting of attribute values that are read.

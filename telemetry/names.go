@@ -43,7 +43,9 @@ func reserved(key string) bool {
 	switch key {
 	case KeySessionID, KeyFormatVersion, KeyCreatedAt, KeyEventType, KeyEventSeq,
 		KeyRecordUID, KeyIncarnation, KeyPolicy, KeyRedactions, KeyWithheld,
-		KeyInherited, KeyCut, KeyTimeMs, KeyOp:
+		KeyInherited, KeyCut, KeyTimeMs, KeyOp,
+		KeySurfaceOp, KeySurfaceStart, KeySurfaceEnd, KeySurfaceSources, KeySurfaceNodes,
+		KeySurfaceReplaceGeneration, KeySurfaceContentGeneration, KeySurfaceHash:
 		return true
 	}
 	return false

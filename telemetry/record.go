@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"math"
 
@@ -46,6 +47,9 @@ type Record struct {
 	Severity Severity
 	// EventName is the event's name: Type unless a listener says otherwise.
 	EventName string
+	// Surface is what the event did to the surface and what the model had seen.
+	// Listeners can't change it.
+	Surface SurfaceFacts
 	// Attributes are all attributes but those that AllAttributes makes from
 	// the other fields. Reserved names among them have no effect.
 	Attributes []attribute.KeyValue
@@ -67,6 +71,33 @@ type Record struct {
 	Inherited bool
 	// Cut is the length of the body in bytes before it was cut to size, or 0.
 	Cut int64
+}
+
+// SurfaceOp is what an event did to the surface.
+type SurfaceOp uint8
+
+// What events do to the surface. Events of other than surface types do nothing.
+const (
+	SurfaceNone SurfaceOp = iota
+	SurfaceAppend
+	SurfaceReplace
+)
+
+// SurfaceFacts says what an event did to the surface, and on model answers what
+// the surface was just before them.
+type SurfaceFacts struct {
+	Op SurfaceOp
+	// Start and End are the ends of a replaced span.
+	Start, End int64
+	// Sources are the events that this one was made from.
+	Sources []int64
+	// Seen is true when the following fields tell what the model had seen.
+	Seen              bool
+	Nodes             int64
+	ReplaceGeneration int64
+	ContentGeneration int64
+	// Hash is the chain over the node seqs, as surface.Surface has it.
+	Hash [32]byte
 }
 
 // RuleCount says how often a redaction rule took something out.
@@ -187,10 +218,32 @@ func (r *Record) AppendAttributes(dst []attribute.KeyValue) []attribute.KeyValue
 	if !otlpTime(r.TimeMs) {
 		dst = append(dst, attribute.Int64(KeyTimeMs, r.TimeMs))
 	}
+	dst = r.Surface.appendAttributes(dst)
 	for _, kv := range r.Attributes {
 		if !reserved(string(kv.Key)) {
 			dst = append(dst, kv)
 		}
+	}
+	return dst
+}
+
+func (f *SurfaceFacts) appendAttributes(dst []attribute.KeyValue) []attribute.KeyValue {
+	switch f.Op {
+	case SurfaceAppend:
+		dst = append(dst, attribute.String(KeySurfaceOp, "append"))
+	case SurfaceReplace:
+		dst = append(dst, attribute.String(KeySurfaceOp, "replace"),
+			attribute.Int64(KeySurfaceStart, f.Start),
+			attribute.Int64(KeySurfaceEnd, f.End))
+	}
+	if f.Sources != nil {
+		dst = append(dst, attribute.Int64Slice(KeySurfaceSources, f.Sources))
+	}
+	if f.Seen {
+		dst = append(dst, attribute.Int64(KeySurfaceNodes, f.Nodes),
+			attribute.Int64(KeySurfaceReplaceGeneration, f.ReplaceGeneration),
+			attribute.Int64(KeySurfaceContentGeneration, f.ContentGeneration),
+			attribute.String(KeySurfaceHash, hex.EncodeToString(f.Hash[:])))
 	}
 	return dst
 }

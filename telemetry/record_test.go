@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,14 +18,14 @@ func sampleRecord() Record {
 		TimeMs: 1796031737881, ObservedMs: 1796031737999, Severity: SeverityError,
 		Attributes: []attribute.KeyValue{
 			attribute.String(KeyCwd, "/srv/demo"),
-			attribute.String(KeySurfaceOp, "replace"),
-			attribute.Int64Slice(KeySurfaceSources, []int64{7, 9, 11, 4}),
 			attribute.Map("nested", attribute.Bool("yes", true), attribute.Float64("half", .5),
 				attribute.Slice("list", attribute.Value{}, attribute.ByteSliceValue([]byte{0, 1}))),
 			attribute.StringSlice("words", []string{"a", ""}),
 			attribute.BoolSlice("bools", []bool{true, false}),
 			attribute.Float64Slice("doubles", []float64{math.Inf(1), 0}),
 		},
+		Surface: SurfaceFacts{Op: SurfaceReplace, Start: 9, End: 4, Sources: []int64{7, 9, 11, 4},
+			Seen: true, Nodes: 12, ReplaceGeneration: 1, ContentGeneration: 2, Hash: [32]byte{1, 31: 2}},
 		Body:     []byte(`{"turn":1}`),
 		Resource: NewResource("https://example.com/schema", attribute.String("service.name", "agent"), attribute.Int("n", 7)),
 		Scope:    Scope{Name: ScopeLedger, Version: "1"},
@@ -90,7 +91,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	r := sampleRecord()
 	stored, _ := r.AppendBinary(nil)
 	f.Add(stored)
-	f.Add([]byte{recordVersion, 0, 9})
+	f.Add([]byte{recordVersion, 0, 9, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := DecodeRecord(b)
 		if err != nil {
@@ -120,14 +121,18 @@ func attributeMap(kvs []attribute.KeyValue) map[string]any {
 
 func TestAllAttributesAreThoseOfTheTable(t *testing.T) {
 	r := sampleRecord()
-	r.Attributes = append(r.Attributes[:1:1], attribute.String(KeySessionID, "another"), attribute.Int(KeyEventSeq, 9))
+	r.Attributes = append(r.Attributes[:1:1], attribute.String(KeySessionID, "another"), attribute.Int(KeyEventSeq, 9), attribute.Int(KeySurfaceNodes, 1))
 	r.TimeMs = math.MaxInt64
 	want := map[string]any{
 		"session.id": "s-1", "session.created_at": int64(1796031737844), "session.format_version": int64(2),
 		"event.type": "tool/result", "event.seq": int64(41), "session.cwd": "/srv/demo",
 		"log.record.uid": r.UID, "otel_bridge.incarnation": int64(3), "otel_bridge.policy": "sha256:00",
 		"otel_bridge.redactions": []attribute.KeyValue{attribute.Int("aws-access-token", 2), attribute.Int("pii-email", 1)},
-		"otel_bridge.inherited":  true, "otel_bridge.cut": int64(4096), "otel_bridge.time_ms": int64(math.MaxInt64),
+		"surface.op":             "replace", "surface.start_seq": int64(9), "surface.end_seq": int64(4),
+		"surface.source_seqs": []int64{7, 9, 11, 4}, "surface.nodes": int64(12),
+		"surface.replace_generation": int64(1), "surface.content_generation": int64(2),
+		"surface.hash":          "01" + strings.Repeat("00", 30) + "02",
+		"otel_bridge.inherited": true, "otel_bridge.cut": int64(4096), "otel_bridge.time_ms": int64(math.MaxInt64),
 	}
 	if got := attributeMap(r.AllAttributes()); !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
