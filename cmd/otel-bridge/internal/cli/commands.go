@@ -1,0 +1,11 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+func (a *app) commands() []*cobra.Command {
+	return []*cobra.Command{
+		a.sink(),
+		a.version(),
+		a.completion(),
+	}
+}
