@@ -18,8 +18,13 @@ type Event struct {
 	// Data is the payload: the exact JSON bytes of the ledger.
 	Data json.RawMessage
 	// SurfaceOp says what the event does to the surface; nil for events of
-	// types that are not surface types.
+	// types that are not surface types, and where RawSurfaceOp is not well
+	// formed.
 	SurfaceOp *SurfaceOp
+	// RawSurfaceOp is the surfaceOp field as the ledger has it, well formed or
+	// not: on an unknown type it is opaque. Nil when absent. Programs that make
+	// events set SurfaceOp and leave this nil.
+	RawSurfaceOp json.RawMessage
 	// SourceEventSeqs lists the events that this one was made from, with
 	// ranges expanded. Nil when the field is absent, empty but not nil for [].
 	SourceEventSeqs []int64
@@ -28,9 +33,18 @@ type Event struct {
 	Ignorable bool
 	// DataTruncated is true when the ledger line was longer than the reader's
 	// limit: the envelope is whole, and Data holds only the members of the
-	// payload that the trace invariants need (turn, step). Such an event must
+	// payload that the trace invariants need. Such an event must
 	// not be exported with a body.
 	DataTruncated bool
+
+	// facts remembers turn and step of Data where a decoder knew them.
+	facts facts
+}
+
+// facts are valid only as long as Data still is the slice they were read from.
+type facts struct {
+	of         *byte
+	turn, step int64
 }
 
 // SurfaceOp is what an event of a surface type does to the surface.
@@ -46,7 +60,11 @@ type SurfaceOp struct {
 // Clone returns a copy of e that shares no memory with it.
 func (e *Event) Clone() Event {
 	c := *e
+	c.facts = facts{}
 	c.Data = append(json.RawMessage(nil), e.Data...)
+	if e.RawSurfaceOp != nil {
+		c.RawSurfaceOp = append(json.RawMessage{}, e.RawSurfaceOp...)
+	}
 	if e.SurfaceOp != nil {
 		op := *e.SurfaceOp
 		c.SurfaceOp = &op
@@ -55,4 +73,68 @@ func (e *Event) Clone() Event {
 		c.SourceEventSeqs = append([]int64{}, e.SourceEventSeqs...)
 	}
 	return c
+}
+
+// TurnStep reads turn and step of the payload; ok is false unless both are
+// there and counts.
+func TurnStep(ev *Event) (turn, step int64, ok bool) {
+	if len(ev.Data) > 0 && ev.facts.of == &ev.Data[0] {
+		return ev.facts.turn, ev.facts.step, true
+	}
+	rawTurn, rawStep := turnStep(ev.Data)
+	turn, okTurn := Count(rawTurn)
+	step, okStep := Count(rawStep)
+	return turn, step, okTurn && okStep
+}
+
+func turnStep(data []byte) (turn, step []byte) {
+	for o := WalkObject(data); o.Next(); {
+		switch {
+		case o.KeyIs("turn"):
+			turn = o.Value()
+		case o.KeyIs("step"):
+			step = o.Value()
+		}
+	}
+	return turn, step
+}
+
+// Turn reads the turn of the payload; ok is false unless it is a count.
+func Turn(ev *Event) (turn int64, ok bool) {
+	if len(ev.Data) > 0 && ev.facts.of == &ev.Data[0] {
+		return ev.facts.turn, true
+	}
+	return Count(Member(ev.Data, "turn"))
+}
+
+// TurnEndReason reads why a turn ended, such as "completed", "error" or
+// "interrupted"; ok is false where the payload does not say.
+func TurnEndReason(ev *Event) (kind string, ok bool) {
+	return String(Path(ev.Data, "reason", "kind"))
+}
+
+// IsEndSeed reports whether ev ends the stored history of a session: what
+// follows the last one belongs to its current lifetime. inherited says that
+// everything before it was inherited from the parent (from version 2).
+func IsEndSeed(ev *Event) (inherited, ok bool) {
+	if ev.Type != TypeEndSeed {
+		return false, false
+	}
+	return string(Member(ev.Data, "inherited")) == "true", true
+}
+
+// IsFeedback reports whether ev is a user's feedback record: the events up to
+// it are what FEEDBACK_ONLY telemetry may send.
+func (d *Dialect) IsFeedback(ev *Event) bool { return ev.Type == TypeFeedbackRecord }
+
+// IsFailure reports whether ev is a failed tool/result or a turn/end with an
+// error: the events that telemetry marks as errors.
+func (d *Dialect) IsFailure(ev *Event) bool {
+	switch ev.Type {
+	case TypeToolResult:
+		return d.ToolResult(ev.Data).IsError
+	case TypeTurnEnd:
+		return StringIs(Path(ev.Data, "reason", "kind"), "error")
+	}
+	return false
 }

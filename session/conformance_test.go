@@ -1,0 +1,306 @@
+package session
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// onlyJavaScript lists the cases of all tables of this package that mean
+// something only where values are JavaScript objects, each with its reason.
+var onlyJavaScript = map[string]string{
+	"event-envelope/seq-object-conversion-throws": "the reference throws a TypeError while it prints an object without toString into a message; here the row is refused like any other whose seq is no count",
+	"event-envelope/seq-array-conversion-throws":  "as seq-object-conversion-throws",
+	"header/version-4-id-own-toString":            "the reference throws a TypeError while it prints an id with an own toString into a message; here ids are not printed",
+	"header/version-2-id-array-own-toString":      "as version-4-id-own-toString",
+}
+
+func skipJavaScript(t *testing.T, name string) {
+	t.Helper()
+	if why, ok := onlyJavaScript[name]; ok {
+		t.Skip("only in JavaScript: " + why)
+	}
+}
+
+func TestConformanceHeader(t *testing.T) {
+	type outcome struct {
+		Outcome, Reason string
+		Newer           bool
+		Posix, Win32    *outcome
+	}
+	var tab struct {
+		Cases []struct {
+			ID                 string
+			Record, BytesHex   *string
+			FixtureFirstRecord string
+			TS                 outcome
+			Meta               map[string]any
+		}
+		AbsolutePaths []struct {
+			Path         string
+			Posix, Win32 bool
+		}
+	}
+	table(t, "header", &tab)
+	v3 := dialect(t, 3)
+	reasons := map[string]Code{
+		"framing": CodeHeaderFraming, "json": CodeHeaderJSON, "not-object": CodeHeaderNotObject,
+		"retired-policy-fields": CodeHeaderRetired, "not-session-header": CodeHeaderShape,
+	}
+	for _, c := range tab.Cases {
+		t.Run(c.ID, func(t *testing.T) {
+			skipJavaScript(t, "header/"+c.ID)
+			var record []byte
+			switch {
+			case c.BytesHex != nil:
+				var err error
+				if record, err = hex.DecodeString(*c.BytesHex); err != nil {
+					t.Fatal(err)
+				}
+			case c.Record != nil:
+				record = []byte(*c.Record + "\n")
+			default:
+				raw := fixture(t, c.FixtureFirstRecord)
+				record = raw[:strings.IndexByte(string(raw), '\n')+1]
+			}
+			want := c.TS
+			if want.Posix != nil {
+				want = *want.Posix
+				if runtime.GOOS == "windows" {
+					want = *c.TS.Win32
+				}
+			}
+			// The reference of the table reads version 3 only.
+			h, err := v3.ParseHeaderRecord(record)
+			var shape *HeaderError
+			var version *UnsupportedVersionError
+			switch want.Outcome {
+			case "admitted":
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.Meta != nil {
+					wantMeta(t, h, c.Meta)
+				}
+			case "unsupported":
+				if !errors.As(err, &version) || version.Newer != want.Newer {
+					t.Fatalf("got %v, want unsupported, newer %v", err, want.Newer)
+				}
+			case "rejected":
+				code := reasons[want.Reason]
+				if !errors.As(err, &shape) || shape.Code != code && !(code == CodeHeaderShape && shape.Code == CodeHeaderCwd) {
+					t.Fatalf("got %v, want %s", err, code)
+				}
+			default:
+				t.Fatalf("the table has a new outcome %q", want.Outcome)
+			}
+		})
+	}
+	for _, c := range tab.AbsolutePaths {
+		t.Run("path "+c.Path, func(t *testing.T) {
+			if IsAbsolutePath(c.Path, false) != c.Posix || IsAbsolutePath(c.Path, true) != c.Win32 {
+				t.Errorf("want %v on POSIX, %v on Windows", c.Posix, c.Win32)
+			}
+		})
+	}
+}
+
+func wantMeta(t *testing.T, h *Header, meta map[string]any) {
+	t.Helper()
+	got := map[string]any{
+		"version": float64(h.Version), "id": h.ID, "createdAt": float64(h.CreatedAt),
+		"isSeeded": h.IsSeeded, "delegationDepth": float64(h.DelegationDepth),
+	}
+	for k, p := range map[string]*string{"cwd": h.Cwd, "parentSession": h.ParentSession, "agentPreset": h.AgentPreset} {
+		if p != nil {
+			got[k] = *p
+		}
+	}
+	if h.Origin != "" {
+		got["origin"] = h.Origin
+	}
+	if !reflect.DeepEqual(got, meta) {
+		t.Errorf("header is %v, want %v", got, meta)
+	}
+}
+
+type wantEnvelope struct {
+	Type            string
+	Seq, Time       int64
+	Ignorable       bool
+	SurfaceOp       json.RawMessage
+	SourceEventSeqs []int64
+}
+
+func checkEnvelope(t *testing.T, ev *Event, want wantEnvelope) {
+	t.Helper()
+	if ev.Type != want.Type || ev.Seq != want.Seq || ev.Time != want.Time || ev.Ignorable != want.Ignorable {
+		t.Errorf("event is %s %d %d %v, want %+v", ev.Type, ev.Seq, ev.Time, ev.Ignorable, want)
+	}
+	if !reflect.DeepEqual(ev.SourceEventSeqs, want.SourceEventSeqs) {
+		t.Errorf("sources are %v, want %v", ev.SourceEventSeqs, want.SourceEventSeqs)
+	}
+	if (ev.RawSurfaceOp == nil) != (want.SurfaceOp == nil) {
+		t.Fatalf("surfaceOp is %s, want %s", ev.RawSurfaceOp, want.SurfaceOp)
+	}
+	if want.SurfaceOp != nil {
+		got, _ := Canonical(nil, ev.RawSurfaceOp)
+		must, _ := Canonical(nil, want.SurfaceOp)
+		if string(got) != string(must) {
+			t.Errorf("surfaceOp is %s, want %s", got, must)
+		}
+	}
+}
+
+// decodeAt decodes a row as the seqth event of a ledger of dialect d.
+func decodeAt(d *Dialect, row []byte, seq int64, ev *Event) error {
+	err := DecodeEvent(d, Core(d), row, ev)
+	var decode *DecodeError
+	if errors.As(err, &decode) && decode.Stage != StageGeneration {
+		return err
+	}
+	if ev.Seq != seq {
+		return fmt.Errorf("seq gap: want %d, got %d", seq, ev.Seq)
+	}
+	return err
+}
+
+func TestConformanceEventEnvelope(t *testing.T) {
+	type outcome struct {
+		Outcome  string
+		Envelope wantEnvelope
+	}
+	var tab struct {
+		FixtureEnvelopes struct {
+			Log    string
+			Events []wantEnvelope
+		}
+		Cases []struct {
+			ID          string
+			ExpectedSeq int64
+			Row         string
+			TS          outcome
+			V3          *outcome
+		}
+	}
+	table(t, "event-envelope", &tab)
+	check := func(t *testing.T, d *Dialect, row string, seq int64, want outcome) {
+		var ev Event
+		err := decodeAt(d, []byte(row), seq, &ev)
+		switch want.Outcome {
+		case "decoded":
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkEnvelope(t, &ev, want.Envelope)
+		case "rejected", "thrown":
+			if err == nil {
+				t.Fatalf("version %d decoded it: %+v", d.Version(), ev)
+			}
+		default:
+			t.Fatalf("the table has a new outcome %q", want.Outcome)
+		}
+	}
+	for _, c := range tab.Cases {
+		t.Run(c.ID, func(t *testing.T) {
+			skipJavaScript(t, "event-envelope/"+c.ID)
+			check(t, dialect(t, 2), c.Row, c.ExpectedSeq, c.TS)
+			v3 := c.TS
+			if c.V3 != nil {
+				v3 = *c.V3
+			}
+			check(t, dialect(t, 3), c.Row, c.ExpectedSeq, v3)
+		})
+	}
+	rows := lines(fixture(t, tab.FixtureEnvelopes.Log))[1:]
+	for i, want := range tab.FixtureEnvelopes.Events {
+		t.Run(fmt.Sprintf("fixture/%d", i), func(t *testing.T) {
+			var ev Event
+			if err := decodeAt(dialect(t, 3), rows[i], int64(i), &ev); err != nil {
+				t.Fatal(err)
+			}
+			checkEnvelope(t, &ev, want)
+		})
+	}
+}
+
+func TestConformanceSourceEventSeqs(t *testing.T) {
+	var tab struct {
+		FixtureReferences struct {
+			Log    string
+			Events []struct {
+				Seq             int64
+				SourceEventSeqs []int64
+			}
+		}
+		Cases []struct {
+			ID    string
+			Seq   int64
+			Field *string
+			TS    struct {
+				Outcome string
+				Seqs    []int64
+			}
+		}
+	}
+	table(t, "source-event-seqs", &tab)
+	for _, c := range tab.Cases {
+		t.Run(c.ID, func(t *testing.T) {
+			row := fmt.Sprintf(`{"type":"x/opaque","seq":%d,"time":0,"data":{}`, c.Seq)
+			if c.Field != nil {
+				row += `,"sourceEventSeqs":` + *c.Field
+			}
+			row += "}"
+			for _, version := range []int{2, 3} {
+				var ev Event
+				err := DecodeEvent(dialect(t, version), nil, []byte(row), &ev)
+				switch c.TS.Outcome {
+				case "absent":
+					if err != nil || ev.SourceEventSeqs != nil {
+						t.Errorf("got %v, %v; want none", ev.SourceEventSeqs, err)
+					}
+				case "decoded":
+					if err != nil || ev.SourceEventSeqs == nil || !reflect.DeepEqual(ev.SourceEventSeqs, c.TS.Seqs) {
+						t.Errorf("got %v, %v; want %v", ev.SourceEventSeqs, err, c.TS.Seqs)
+					}
+				case "rejected":
+					var decode *DecodeError
+					if !errors.As(err, &decode) || decode.Code != CodeSources {
+						t.Errorf("got %v, want %s", err, CodeSources)
+					}
+				default:
+					t.Fatalf("the table has a new outcome %q", c.TS.Outcome)
+				}
+			}
+		})
+	}
+	_, _, events := readLedger(t, fixture(t, tab.FixtureReferences.Log))
+	for _, want := range tab.FixtureReferences.Events {
+		if got := events[want.Seq].SourceEventSeqs; !reflect.DeepEqual(got, want.SourceEventSeqs) {
+			t.Errorf("event %d of the fixture cites %v, want %v", want.Seq, got, want.SourceEventSeqs)
+		}
+	}
+}
+
+func TestConformanceNumber(t *testing.T) {
+	var tab struct {
+		Printing []struct{ Lexeme, Text string }
+	}
+	table(t, "number", &tab)
+	for _, c := range tab.Printing {
+		t.Run(c.Lexeme, func(t *testing.T) {
+			n, ok := ParseNumber([]byte(c.Lexeme))
+			if !ok {
+				t.Fatal("no number")
+			}
+			if got := string(AppendDouble(nil, n.Float)); got != c.Text {
+				t.Errorf("prints %s, want %s", got, c.Text)
+			}
+		})
+	}
+}
