@@ -1,0 +1,15 @@
+// Package jsonl reads and writes the files in which DSH keeps its sessions: a
+// header line and one JSON row an event, ended by LF, plain or in concatenated
+// zstd frames (DSH-FORMAT, versions 0 to 4).
+//
+// There are two readers for two truths. Reader reads a finished file: what does
+// not belong to its accepted prefix is a torn tail, or refuses the file.
+// LiveReader reads a file that is still being written: what is not whole yet is
+// waited for, and its Position takes the place up after a restart.
+//
+// Memory is bounded by the line limit (WithMaxLine) and the zstd window
+// (WithMaxWindow), never by the size of a file or of a line. Nothing of a
+// complete zstd frame is given before its checksum has been verified.
+//
+// A reader is used by one goroutine at a time. No reader starts a goroutine.
+package jsonl

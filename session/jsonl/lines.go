@@ -1,0 +1,154 @@
+package jsonl
+
+import (
+	"bytes"
+	"io"
+)
+
+const (
+	minBuffer = 128 << 10
+	// A buffer that grew for a long line is given back after this many reads
+	// that found it nearly empty: long lines that follow each other share it.
+	calmReads = 64
+)
+
+// line is one line of the decoded text.
+type line struct {
+	data []byte     // without LF; nil when over is set
+	over *oversized // what is left of a line beyond the limit
+	size int64      // bytes, LF included
+	at   place      // set by text.next
+}
+
+// place is where a line starts: the line's offset in a raw file, skip being 0;
+// the frame's offset and the decoded bytes before the line in a compressed one.
+type place struct{ offset, skip int64 }
+
+// lineReader cuts a byte stream into lines ended by LF, in memory bounded by
+// the line limit. It only frames: what is in a line is of no interest, so a
+// UTF-8 sequence split over two reads is never seen split.
+type lineReader struct {
+	src  io.Reader
+	max  int
+	buf  []byte
+	r, w int   // buf[r:w] is unread
+	scan int   // buf[r:scan] holds no LF
+	pos  int64 // bytes of src before buf[r]
+	calm int
+	env  envelopeScanner
+}
+
+// reset starts over on src, of which pos bytes have been consumed already.
+func (l *lineReader) reset(src io.Reader, pos int64) {
+	l.src, l.pos = src, pos
+	l.r, l.w, l.scan = 0, 0, 0
+}
+
+// empty tells whether all bytes that were read have been given as lines.
+func (l *lineReader) empty() bool { return l.r == l.w }
+
+// next returns the next line; its data is valid until the following call. At
+// the end of src the error is io.EOF on a line boundary and errPartial inside a
+// line; any other error is that of src, given when all whole lines before it
+// have been.
+func (l *lineReader) next() (line, error) {
+	for {
+		if i := bytes.IndexByte(l.buf[l.scan:l.w], '\n'); i >= 0 {
+			end := l.scan + i
+			ln := line{data: l.buf[l.r:end:end], size: int64(end + 1 - l.r)}
+			l.pos += ln.size
+			l.r, l.scan = end+1, end+1
+			if len(ln.data) > l.max {
+				l.env.reset()
+				l.env.write(ln.data)
+				ln.data, ln.over = nil, l.env.finish()
+			}
+			return ln, nil
+		}
+		l.scan = l.w
+		if l.w-l.r > l.max {
+			return l.oversize()
+		}
+		if err := l.fill(); err != nil {
+			if err == io.EOF && l.w > l.r {
+				err = errPartial
+			}
+			return line{}, err
+		}
+	}
+}
+
+// fill reads at least one byte behind buf[w], making room first.
+func (l *lineReader) fill() error {
+	n := l.w - l.r
+	switch {
+	case len(l.buf) == 0:
+		l.buf = make([]byte, minBuffer)
+	case len(l.buf) > minBuffer && n < minBuffer/2 && l.calmed():
+		l.move(make([]byte, minBuffer))
+	case n == len(l.buf):
+		l.move(make([]byte, min(2*n, l.max+minBuffer)))
+		l.calm = 0
+	case l.r > 0:
+		l.move(l.buf)
+	}
+	for range 100 {
+		n, err := l.src.Read(l.buf[l.w:])
+		l.w += n
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}
+
+func (l *lineReader) calmed() bool {
+	l.calm++
+	return l.calm > calmReads
+}
+
+// move copies the unread bytes to the front of to, which becomes the buffer.
+func (l *lineReader) move(to []byte) {
+	n := copy(to, l.buf[l.r:l.w])
+	l.scan -= l.r
+	l.buf, l.r, l.w = to, 0, n
+}
+
+// oversize reads the line at buf[r:w] to its end as a stream, keeping its
+// envelope only.
+func (l *lineReader) oversize() (line, error) {
+	size := int64(0)
+	limit := int64(l.max) * longestLine
+	l.env.reset()
+	for {
+		chunk := l.buf[l.r:l.w]
+		i := bytes.IndexByte(chunk, '\n')
+		if i >= 0 {
+			chunk = chunk[:i]
+		}
+		l.env.write(chunk)
+		size += int64(len(chunk))
+		if i >= 0 {
+			l.r += i + 1
+			l.scan = l.r
+			l.pos += size + 1
+			return line{over: l.env.finish(), size: size + 1}, nil
+		}
+		if size > limit {
+			return line{}, errLineTooLong
+		}
+		l.r, l.w, l.scan = 0, 0, 0
+		if len(l.buf) > minBuffer {
+			l.buf = make([]byte, minBuffer)
+		}
+		if err := l.fill(); err != nil {
+			if err == io.EOF {
+				err = errPartial
+			}
+			return line{}, err
+		}
+	}
+}
