@@ -71,6 +71,8 @@ type Record struct {
 	Inherited bool
 	// Cut is the length of the body in bytes before it was cut to size, or 0.
 	Cut int64
+
+	scratch []byte // where redaction may write the body
 }
 
 // SurfaceOp is what an event did to the surface.

@@ -1,0 +1,222 @@
+package telemetry
+
+import (
+	"strconv"
+
+	"github.com/otel-bridge/otel-bridge/session"
+)
+
+// projector decides, event by event and by dialect, what of a ledger becomes a
+// record. It sees every event, also those that are not exported, and holds
+// nothing but the stream of the open step.
+//
+// Three rules, one reason: a fragment of text can be a fragment of a secret,
+// which no rule recognises.
+//
+//   - Chunk events (formats 0 and 1): the first of each step goes out as a
+//     signal that the answer has started, with the chunk's type, index and block
+//     type and nothing else. The others are elided; the whole text follows in
+//     the assembled message.
+//   - Embedded streams (from format 2): assistant/message goes out without its
+//     stream, which repeats the message in pieces.
+//   - Streams that never became a message go out joined, see joiner: in the
+//     assistant/attempt of the ledger, or in formats 0 and 1 as an ops record
+//     "attempt" when the attempt is over (llm/retry, step/end).
+type projector struct {
+	dialect *session.Dialect
+	started bool // a chunk of the open step was seen
+	stream  stream
+	body    []byte
+}
+
+// stream holds the chunks of the open attempt, as the ledger has them.
+type stream struct {
+	turn, step int64
+	chunks     []byte
+	ends       []int
+	lastMs     int64
+	tooLarge   bool
+}
+
+// maxStreamBytes bounds what is kept of one attempt. What is larger is withheld.
+const maxStreamBytes = DefaultMaxLineBytes
+
+// DefaultMaxLineBytes is the default limit of a ledger's line.
+const DefaultMaxLineBytes = 16 << 20
+
+func (s *stream) reset() {
+	*s = stream{chunks: s.chunks[:0], ends: s.ends[:0]}
+	if cap(s.chunks) > 1<<20 {
+		s.chunks = nil // an idle session keeps no large buffer
+	}
+}
+
+func (s *stream) empty() bool { return len(s.ends) == 0 && !s.tooLarge }
+
+func (s *stream) add(ev *session.Event, turn, step int64, chunk []byte) {
+	s.turn, s.step, s.lastMs = turn, step, ev.Time
+	if ev.DataTruncated || len(s.chunks)+len(chunk) > maxStreamBytes {
+		s.tooLarge = true
+		s.chunks, s.ends = s.chunks[:0], s.ends[:0]
+		return
+	}
+	if !s.tooLarge {
+		s.chunks = append(s.chunks, chunk...)
+		s.ends = append(s.ends, len(s.chunks))
+	}
+}
+
+// projection is what becomes of one event.
+type projection struct {
+	elided bool
+	body   []byte // valid until the next event
+	// attempt says that the stream that this event ends became no message and
+	// goes out before the event. It is taken with takeAttempt.
+	attempt bool
+}
+
+// observe takes the next event of the ledger. With export false only the state
+// moves.
+func (p *projector) observe(ev *session.Event, export bool) projection {
+	if p.dialect.StreamsAsChunks() {
+		switch ev.Type {
+		case session.TypeAssistantChunk:
+			return p.chunk(ev, export)
+		case session.TypeStepStart:
+			p.started = false
+			p.stream.reset()
+		case session.TypeAssistantMessage:
+			p.stream.reset()
+		case "llm/retry", session.TypeStepEnd, session.TypeTurnEnd:
+			return projection{body: ev.Data, attempt: !p.stream.empty()}
+		}
+		return projection{body: ev.Data}
+	}
+	if !export || ev.DataTruncated {
+		return projection{body: ev.Data}
+	}
+	switch ev.Type {
+	case session.TypeAssistantMessage:
+		return projection{body: p.withoutStream(ev.Data)}
+	case session.TypeAssistantAttempt:
+		return projection{body: p.joinedStream(ev.Data)}
+	}
+	return projection{body: ev.Data}
+}
+
+// forget drops what is held of the open attempt: those events are not in scope.
+func (p *projector) forget() { p.stream.reset() }
+
+func (p *projector) chunk(ev *session.Event, export bool) projection {
+	var turn, step, chunk []byte
+	for o := session.WalkObject(ev.Data); o.Next(); {
+		switch {
+		case o.KeyIs("turn"):
+			turn = o.Value()
+		case o.KeyIs("step"):
+			step = o.Value()
+		case o.KeyIs("chunk"):
+			chunk = o.Value()
+		}
+	}
+	p.stream.add(ev, integer(turn), integer(step), chunk)
+	if p.started {
+		return projection{elided: true}
+	}
+	p.started = true
+	if !export {
+		return projection{elided: true}
+	}
+	b := append(p.body[:0], `{"turn":`...)
+	b = strconv.AppendInt(b, integer(turn), 10)
+	b = append(b, `,"step":`...)
+	b = strconv.AppendInt(b, integer(step), 10)
+	b = append(b, `,"chunk":{`...)
+	n := len(b)
+	for o := session.WalkObject(chunk); o.Next(); {
+		kind := session.KindOf(o.Value())
+		switch {
+		case o.KeyIs("type") && kind == session.KindString,
+			o.KeyIs("blockType") && kind == session.KindString,
+			o.KeyIs("index") && kind == session.KindNumber:
+			b = appendMember(b, n, o.RawKey(), o.Value())
+		}
+	}
+	p.body = append(b, "}}"...)
+	return projection{body: p.body}
+}
+
+// appendMember appends a member to the object whose first member is to stand at
+// n.
+func appendMember(b []byte, n int, key, value []byte) []byte {
+	if len(b) > n {
+		b = append(b, ',')
+	}
+	b = append(b, key...)
+	b = append(b, ':')
+	return append(b, value...)
+}
+
+func integer(raw []byte) int64 {
+	n, _ := session.ParseNumber(raw)
+	return n.Int
+}
+
+// withoutStream is data without its member "stream"; data itself when it has
+// none.
+func (p *projector) withoutStream(data []byte) []byte {
+	if session.Member(data, "stream") == nil {
+		return data
+	}
+	b := append(p.body[:0], '{')
+	for o := session.WalkObject(data); o.Next(); {
+		if !o.KeyIs("stream") {
+			b = appendMember(b, 1, o.RawKey(), o.Value())
+		}
+	}
+	p.body = append(b, '}')
+	return p.body
+}
+
+// joinedStream is data with its stream joined.
+func (p *projector) joinedStream(data []byte) []byte {
+	var j joiner
+	for entries := session.WalkArray(session.Member(data, "stream")); entries.Next(); {
+		j.entry(entries.Value())
+	}
+	b := append(p.body[:0], '{')
+	for o := session.WalkObject(data); o.Next(); {
+		if !o.KeyIs("stream") {
+			b = appendMember(b, 1, o.RawKey(), o.Value())
+		}
+	}
+	if len(b) > 1 {
+		b = append(b, ',')
+	}
+	b = append(b, `"stream":`...)
+	b = j.appendTo(b)
+	p.body = append(b, '}')
+	return p.body
+}
+
+// takeAttempt returns the body of the attempt that the last observed event
+// ended, or false when it was too large to be kept, and forgets it.
+func (p *projector) takeAttempt() (body []byte, lastMs int64, ok bool) {
+	s := &p.stream
+	defer s.reset()
+	if s.tooLarge {
+		return nil, s.lastMs, false
+	}
+	var j joiner
+	at := 0
+	for _, end := range s.ends {
+		j.chunk(s.chunks[at:end])
+		at = end
+	}
+	b := append([]byte(nil), `{"turn":`...)
+	b = strconv.AppendInt(b, s.turn, 10)
+	b = append(b, `,"step":`...)
+	b = strconv.AppendInt(b, s.step, 10)
+	b = append(b, `,"stream":`...)
+	return append(j.appendTo(b), '}'), s.lastMs, true
+}
