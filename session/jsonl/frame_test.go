@@ -211,3 +211,13 @@ func FuzzZstdScan(f *testing.F) {
 		}
 	})
 }
+
+// streamTo is stream for what does not fit in memory.
+func streamTo(w io.Writer, r io.Reader) error {
+	enc, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(2<<20))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(enc, r)
+	return errors.Join(err, enc.Close())
+}

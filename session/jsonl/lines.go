@@ -29,7 +29,8 @@ type place struct{ offset, skip int64 }
 // UTF-8 sequence split over two reads is never seen split.
 type lineReader struct {
 	src  io.Reader
-	max  int
+	max  int   // longest line that is kept whole
+	hard int64 // longest line that is read at all
 	buf  []byte
 	r, w int   // buf[r:w] is unread
 	scan int   // buf[r:scan] holds no LF
@@ -121,7 +122,6 @@ func (l *lineReader) move(to []byte) {
 // envelope only.
 func (l *lineReader) oversize() (line, error) {
 	size := int64(0)
-	limit := int64(l.max) * longestLine
 	l.env.reset()
 	for {
 		chunk := l.buf[l.r:l.w]
@@ -137,7 +137,7 @@ func (l *lineReader) oversize() (line, error) {
 			l.pos += size + 1
 			return line{over: l.env.finish(), size: size + 1}, nil
 		}
-		if size > limit {
+		if size > l.hard {
 			return line{}, errLineTooLong
 		}
 		l.r, l.w, l.scan = 0, 0, 0

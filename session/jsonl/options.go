@@ -10,9 +10,9 @@ const (
 	// decoders to support.
 	DefaultMaxWindow = 8 << 20
 
-	// longestLine times the line limit is where reading a line as a stream
-	// stops: a line end that never comes must not keep a reader for ever.
-	longestLine = 64
+	// longestLine is where reading a line as a stream stops: a line end that
+	// never comes must not keep a reader for ever.
+	longestLine = 4 << 30
 	// maxHeader bounds the header line, which has to be held whole.
 	maxHeader = 1 << 20
 )
@@ -22,6 +22,7 @@ type Option func(*options)
 
 type options struct {
 	maxLine   int
+	longest   int64
 	maxWindow uint64
 	vocab     *session.Vocabulary
 	digestKey []byte
@@ -55,7 +56,7 @@ func WithDigestKey(key []byte) Option {
 }
 
 func newOptions(opts []Option) options {
-	o := options{maxLine: DefaultMaxLine, maxWindow: DefaultMaxWindow}
+	o := options{maxLine: DefaultMaxLine, longest: longestLine, maxWindow: DefaultMaxWindow}
 	for _, opt := range opts {
 		opt(&o)
 	}

@@ -17,6 +17,8 @@ type rows struct {
 	one  bool              // ev has been decoded and not been given
 	run  *session.ChunkRun // the last line, if it is a packed row
 	used int               // members of run that have been given
+
+	probe []byte
 }
 
 func newRows(d *session.Dialect, v *session.Vocabulary) rows {
@@ -26,14 +28,13 @@ func newRows(d *session.Dialect, v *session.Vocabulary) rows {
 // load takes the next line. On an error the line is not counted; its bytes, or
 // what is left of them, are returned in any case.
 func (r *rows) load(ln line) (row []byte, err error) {
-	row = ln.data
-	if ln.over != nil {
-		if ln.over.err != nil {
-			return nil, &oversizedError{size: ln.size, err: ln.over.err}
-		}
-		row = ln.over.row
+	var run *session.ChunkRun
+	if ln.over == nil {
+		row = ln.data
+		run, err = r.dec.Decode(row, &r.ev)
+	} else if row, err = ln.over.row, ln.over.err; err == nil {
+		err = r.loadOversized(row)
 	}
-	run, err := r.dec.Decode(row, &r.ev)
 	if err != nil && ln.over != nil {
 		err = &oversizedError{size: ln.size, err: err}
 	}
@@ -50,10 +51,43 @@ func (r *rows) load(ln line) (row []byte, err error) {
 			Detail: fmt.Sprintf("expected %d", r.seq),
 		}
 	}
-	r.ev.DataTruncated = ln.over != nil
 	r.run, r.used, r.one = run, 0, run == nil
 	r.row++
 	return row, nil
+}
+
+// loadOversized decodes the envelope of a row whose payload has been reduced.
+// The decoder judges payloads by their type, and this one is no longer what its
+// type says: so it gets the envelope under a type that it does not know.
+func (r *rows) loadOversized(row []byte) error {
+	var typ, data []byte
+	probe := append(r.probe[:0], '{')
+	for o := session.WalkObject(row); o.Next(); {
+		if len(probe) > 1 {
+			probe = append(probe, ',')
+		}
+		probe = append(append(probe, o.RawKey()...), ':')
+		switch {
+		case o.KeyIs("type"):
+			typ = o.Value()
+			if session.KindOf(typ) == session.KindString {
+				probe = append(probe, `""`...)
+				continue
+			}
+		case o.KeyIs("data"):
+			data = o.Value()
+			probe = append(probe, "{}"...)
+			continue
+		}
+		probe = append(probe, o.Value()...)
+	}
+	r.probe = append(probe, '}')
+	if _, err := r.dec.Decode(r.probe, &r.ev); err != nil {
+		return err
+	}
+	r.ev.Type, _ = session.String(typ)
+	r.ev.Data, r.ev.DataTruncated = data, true
+	return nil
 }
 
 // next makes ev the next event of the line; false when it has been given whole.

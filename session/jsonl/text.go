@@ -73,7 +73,7 @@ func (t *text) readHeader(o *options) error {
 	if err != nil && err != io.EOF {
 		return err
 	}
-	t.lines.max = maxHeader
+	t.lines.max, t.lines.hard = maxHeader, maxHeader
 	compressed := n > 0 && bytes.HasPrefix(zstdMagic, magic[:n])
 	if compressed {
 		if t.frames, err = newFrameReader(t.f, o.maxWindow); err != nil {
@@ -108,7 +108,7 @@ func (t *text) readHeader(o *options) error {
 		}
 		t.seek(place{offset: t.frames.end})
 	}
-	t.lines.max = o.maxLine
+	t.lines.max, t.lines.hard = o.maxLine, o.longest
 	return nil
 }
 
