@@ -31,7 +31,7 @@ func Canonical(dst, raw []byte) ([]byte, error) {
 		return dst, err
 	}
 	start := len(dst)
-	out, err := canonical(dst, TrimSpace(raw), 0)
+	out, err := canonicalForm{}.append(dst, TrimSpace(raw), 0)
 	if err != nil {
 		return dst[:start], err
 	}
@@ -43,15 +43,28 @@ type member struct {
 	value []byte
 }
 
-func canonical(dst, raw []byte, depth int) ([]byte, error) {
+// canonicalForm says what counts as the same value.
+type canonicalForm struct {
+	// javaScript keeps lone surrogates apart and sees every number as a double.
+	javaScript bool
+}
+
+func (c canonicalForm) append(dst, raw []byte, depth int) ([]byte, error) {
 	if depth > MaxDepth {
 		return dst, ErrDepth
 	}
 	var err error
 	switch KindOf(raw) {
 	case KindString:
+		if c.javaScript {
+			return appendStringified(dst, raw), nil
+		}
 		return appendCanonicalString(dst, raw), nil
 	case KindNumber:
+		if c.javaScript {
+			n, _ := ParseNumber(raw)
+			return AppendDouble(dst, n.Float), nil
+		}
 		return appendNumber(dst, raw)
 	case KindArray:
 		dst = append(dst, '[')
@@ -61,7 +74,7 @@ func canonical(dst, raw []byte, depth int) ([]byte, error) {
 				dst = append(dst, ',')
 			}
 			first = false
-			if dst, err = canonical(dst, a.Value(), depth+1); err != nil {
+			if dst, err = c.append(dst, a.Value(), depth+1); err != nil {
 				return dst, err
 			}
 		}
@@ -77,7 +90,7 @@ func canonical(dst, raw []byte, depth int) ([]byte, error) {
 			start := len(dst)
 			dst = append(dst, m.key...)
 			dst = append(quoteTail(dst, start), '"', ':')
-			if dst, err = canonical(dst, m.value, depth+1); err != nil {
+			if dst, err = c.append(dst, m.value, depth+1); err != nil {
 				return dst, err
 			}
 		}

@@ -50,9 +50,13 @@ type Dialect struct {
 	contextSource    Source
 	compactSource    Source
 	titleSource      Source
-	sourceKinds      bool // kind "plugin" is retired
 	ptcStart, ptcEnd string
 	retired          []string
+	stepTypes        []string // relations: nothing but their step
+	framesTitles     bool     // relations: a title request has the exact text
+	movedRepairs     bool     // relations: ids of repairs keep an older seq
+	restartTurns     bool     // relations: a restart may leave a turn open
+	ownCatalog       bool     // relations: a child stands in the catalog once
 }
 
 // Source names who owns a message: the members kind and, up to version 3 for
@@ -76,21 +80,23 @@ var surfaceV0 = []string{TypeUserMessage, TypeAssistantMessage, TypeToolResult}
 var dialects = [MaxVersion + 1]Dialect{
 	plugin(Dialect{
 		version: 0, seedLength: true, surface: surfaceV0, replaceStart: "start", replaceEnd: "end",
-		chunks: true, assistantSources: true, todoNeedsTurn: true,
+		chunks: true, assistantSources: true, todoNeedsTurn: true, framesTitles: true,
 		ptcStart: "tool/code-dispatch-start", ptcEnd: "tool/code-dispatch",
 	}),
 	plugin(Dialect{
 		version: 1, seedLength: true, absoluteCwd: true, surface: surfaceV0, replaceStart: "start", replaceEnd: "end",
-		chunks: true, assistantSources: true, todoNeedsTurn: true,
+		chunks: true, assistantSources: true, todoNeedsTurn: true, framesTitles: true,
 		ptcStart: "tool/code-dispatch-start", ptcEnd: "tool/code-dispatch",
 	}),
 	plugin(Dialect{
 		version: 2, absoluteCwd: true, surface: surfaceV0, replaceStart: "start", replaceEnd: "end",
+		stepTypes: []string{TypeAssistantAttempt}, movedRepairs: true,
 		ptcStart: "tool/code-dispatch-start", ptcEnd: "tool/code-dispatch",
 	}),
 	plugin(Dialect{
 		version: 3, absoluteCwd: true, surface: []string{TypeSystemMessage, TypeUserMessage, TypeAssistantMessage, TypeToolResult},
 		replaceStart: "startSeq", replaceEnd: "endSeq", systemHead: true, rowChecks: true,
+		stepTypes: []string{TypeAssistantAttempt}, movedRepairs: true,
 		ptcStart: "tool/ptc-dispatch-start", ptcEnd: "tool/ptc-dispatch",
 		retired: []string{"tool/code-dispatch-start", "tool/code-dispatch"},
 	}),
@@ -98,7 +104,8 @@ var dialects = [MaxVersion + 1]Dialect{
 		version: 4, absoluteCwd: true,
 		surface:      []string{TypeSystemMessage, TypeDeveloperMessage, TypeUserMessage, TypeAssistantMessage, TypeToolResult},
 		replaceStart: "startSeq", replaceEnd: "endSeq", systemHead: true, rowChecks: true,
-		toolRole: true, sealsForks: true, sourceKinds: true,
+		toolRole: true, sealsForks: true,
+		stepTypes: []string{TypeAssistantAttempt}, movedRepairs: true, ownCatalog: true,
 		ptcStart: "tool/ptc-dispatch-start", ptcEnd: "tool/ptc-dispatch",
 		retired:       []string{"tool/code-dispatch-start", "tool/code-dispatch"},
 		systemSource:  Source{Kind: "system-prompt"},

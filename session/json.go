@@ -30,8 +30,8 @@ func (e *SyntaxError) Error() string {
 // ErrDepth says that a value nests deeper than MaxDepth.
 var ErrDepth = errors.New("JSON value nests too deep")
 
-// MaxDepth is the nesting that functions which recurse over values (Canonical,
-// EqualJSON) accept. Reading has no such limit, as the reference has none.
+// MaxDepth is the nesting that Canonical accepts. Reading has no such limit, as
+// the reference has none.
 const MaxDepth = 10_000
 
 // Kind is the kind of a JSON value.
@@ -641,4 +641,84 @@ func utf16Units(raw []byte) []uint16 {
 		in = in[n:]
 	}
 	return units
+}
+
+func hasLoneSurrogate(raw []byte) bool {
+	units := utf16Units(raw)
+	for i := 0; i < len(units); i++ {
+		switch r := rune(units[i]); {
+		case !utf16.IsSurrogate(r):
+		case i+1 < len(units) && utf16.DecodeRune(r, rune(units[i+1])) != utf8.RuneError:
+			i++
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// appendUnits appends a JavaScript string as JSON.stringify writes it: lone
+// surrogates as escapes, everything else as RFC 8785 has it.
+func appendUnits(dst []byte, units []uint16) []byte {
+	dst = append(dst, '"')
+	for i := 0; i < len(units); i++ {
+		r := rune(units[i])
+		if utf16.IsSurrogate(r) {
+			var pair rune = utf8.RuneError
+			if i+1 < len(units) {
+				pair = utf16.DecodeRune(r, rune(units[i+1]))
+			}
+			if pair == utf8.RuneError {
+				dst = append(dst, '\\', 'u', hexDigits[r>>12], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+				continue
+			}
+			i++
+			r = pair
+		}
+		start := len(dst)
+		dst = quoteTail(utf8.AppendRune(dst, r), start)
+	}
+	return append(dst, '"')
+}
+
+// appendStringified appends the valid JSON string raw as JSON.stringify would
+// write it again.
+func appendStringified(dst, raw []byte) []byte {
+	if in := raw[1 : len(raw)-1]; bytes.IndexByte(in, '\\') < 0 && utf8.Valid(in) {
+		return append(dst, raw...)
+	}
+	return appendUnits(dst, utf16Units(raw))
+}
+
+// absent is the key of a member that is not there: JavaScript's undefined.
+const absent = "undefined"
+
+// scalarKey tells scalars apart as JavaScript's === does: strings by their code
+// units, numbers by their double. An object or array gets a key of its value.
+func scalarKey(raw []byte) string {
+	switch KindOf(raw) {
+	case KindNone:
+		return absent
+	case KindString:
+		return string(appendStringified(nil, raw))
+	case KindNumber:
+		n, _ := ParseNumber(raw)
+		return string(AppendDouble(nil, n.Float))
+	case KindObject, KindArray:
+		return valueKey(raw)
+	}
+	return string(raw)
+}
+
+// valueKey tells values apart as a deep comparison in JavaScript does.
+func valueKey(raw []byte) string {
+	if raw == nil {
+		return absent
+	}
+	out, err := canonicalForm{javaScript: true}.append(nil, raw, 0)
+	if err != nil {
+		// Too deep to compare: then only the same bytes are the same.
+		return string(raw)
+	}
+	return string(out)
 }

@@ -38,6 +38,7 @@ type Trace struct {
 	extra    []Admitter
 	lastType string
 	lastKind eventKind
+	strict   *Relations
 }
 
 type traceState struct {
@@ -62,6 +63,14 @@ func keyOf(rawCallID []byte) callKey {
 // TraceOption changes what a Trace checks.
 type TraceOption func(*Trace)
 
+// WithStrict checks the relations between events as well that the reference
+// checks when it moves a ledger to a newer format, and that real ledgers may
+// break: calls unanswered at a step's end, chains of retries, brackets of
+// compactions, sources of titles, pairs of commands (see Relations).
+func WithStrict() TraceOption {
+	return func(t *Trace) { t.strict = newRelations(t.d) }
+}
+
 // NewTrace returns a trace for a ledger that begins with h, written in d; v nil
 // means Core(d). h may be nil where no relation to the header is checked.
 func NewTrace(h *Header, d *Dialect, v *Vocabulary, opts ...TraceOption) *Trace {
@@ -76,6 +85,9 @@ func NewTrace(h *Header, d *Dialect, v *Vocabulary, opts ...TraceOption) *Trace 
 	}
 	for _, o := range opts {
 		o(t)
+	}
+	if t.strict != nil {
+		t.strict.begin(h)
 	}
 	return t
 }
@@ -115,6 +127,7 @@ type tracePlan struct {
 	change callChange
 	key    callKey
 	plans  []Plan
+	strict Plan
 }
 
 // Apply makes the change.
@@ -131,6 +144,9 @@ func (p *tracePlan) Apply() {
 	}
 	for _, q := range p.plans {
 		q.Apply()
+	}
+	if p.strict != nil {
+		p.strict.Apply()
 	}
 }
 
@@ -190,12 +206,22 @@ func (d *Dialect) kind(typ string) eventKind {
 	return kindOther
 }
 
+// Finish returns what a strict trace still finds when the ledger ends here (see
+// Relations). Open turns and pending calls are no findings.
+func (t *Trace) Finish() []error {
+	if t.strict == nil {
+		return nil
+	}
+	return t.strict.Finish()
+}
+
 // Plan judges ev. The error is an *InvariantError. Nothing is allocated for an
 // event that is agreed to; the plan is valid until the next call.
 func (t *Trace) Plan(ev *Event) (Plan, error) {
 	p := &t.plan
 	p.state = t.state
 	p.change = callNone
+	p.strict = nil
 	p.plans = p.plans[:0]
 	if ev.Seq != t.state.next {
 		return nil, fail(ev, CodeSeqGap, "want seq %d, got %d", t.state.next, ev.Seq)
@@ -215,6 +241,13 @@ func (t *Trace) Plan(ev *Event) (Plan, error) {
 			return nil, err
 		}
 		p.plans = append(p.plans, q)
+	}
+	if t.strict != nil {
+		q, err := t.strict.Plan(ev)
+		if err != nil {
+			return nil, err
+		}
+		p.strict = q
 	}
 	return p, nil
 }
@@ -359,7 +392,7 @@ const traceStateVersion = 1
 // here after a restart. A trace that is strict, or whose vocabulary has
 // invariants of its own, has state that it cannot store.
 func (t *Trace) AppendState(dst []byte) ([]byte, error) {
-	if len(t.extra) > 0 {
+	if t.strict != nil || len(t.extra) > 0 {
 		return dst, errors.New("session: a trace with further invariants has no stored state")
 	}
 	s := t.state
