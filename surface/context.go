@@ -1,7 +1,6 @@
 package surface
 
 import (
-	"encoding/json"
 	"slices"
 
 	"github.com/otel-bridge/otel-bridge/session"
@@ -29,8 +28,8 @@ type RuntimeContext struct {
 
 // ContextSection is a named contribution to a snapshot.
 type ContextSection struct {
-	Name string `json:"name"`
-	Text string `json:"text"`
+	Name string
+	Text string
 }
 
 // NewRuntimeContext finds the last snapshot in the ledger of v and follows the
@@ -113,12 +112,18 @@ func (r *RuntimeContext) Project(current string, sections []ContextSection, id s
 	data = append(data, `],"source":{`...)
 	data = appendSource(data, r.view.d.RuntimeContextSource())
 	if len(sections) > 0 {
-		list, err := json.Marshal(sections)
-		if err != nil {
-			return session.Event{}, false, err
+		data = append(data, `,"form":"snapshot","sections":[`...)
+		for i, s := range sections {
+			if i > 0 {
+				data = append(data, ',')
+			}
+			data = append(data, `{"name":`...)
+			data = appendQuoted(data, s.Name)
+			data = append(data, `,"text":`...)
+			data = appendQuoted(data, s.Text)
+			data = append(data, '}')
 		}
-		data = append(data, `,"form":"snapshot","sections":`...)
-		data = append(data, list...)
+		data = append(data, ']')
 	}
 	data = append(data, `},"role":"user","id":`...)
 	data = appendQuoted(data, id)

@@ -53,6 +53,10 @@ const (
 	CodeOffloadContent session.Code = "offload-content"
 	// CodeOffloadMissing: the target has no image at an index.
 	CodeOffloadMissing session.Code = "offload-missing"
+
+	// CodeToolUpdate: a request/tool-update does not fit the headers and the
+	// messages before it. Only Requests refuses with it.
+	CodeToolUpdate session.Code = "tool-update"
 )
 
 // refuse makes the error of an event that breaks a rule. detail quotes numbers

@@ -158,6 +158,8 @@ const (
 	typeHeader    = "request/header"
 	typeContext   = "request/context"
 	typeOffload   = "image/offload"
+	// typeToolUpdate is of the second implementation of version 3.
+	typeToolUpdate = "request/tool-update"
 )
 
 // coreKinds is the start of every Surface.kinds; kindOther has no name.
