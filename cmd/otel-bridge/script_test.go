@@ -225,7 +225,9 @@ func cmdLines(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: lines file n")
 	}
-	if got := strconv.Itoa(strings.Count(ts.ReadFile(args[0]), "\n")); got != args[1] {
+	text, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if got := strconv.Itoa(bytes.Count(text, []byte("\n"))); got != args[1] {
 		ts.Fatalf("%s has %s lines, want %s", args[0], got, args[1])
 	}
 }

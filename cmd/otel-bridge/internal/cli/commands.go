@@ -5,6 +5,8 @@ import "github.com/spf13/cobra"
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
 		a.sink(),
+		a.verify(),
+		a.surface(),
 		a.version(),
 		a.completion(),
 	}
