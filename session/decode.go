@@ -47,6 +47,7 @@ type envelope struct {
 	op, sources, ignorable []byte
 	seq0, time0            []byte // packed runs only
 	unexpected             []byte // the first key that no envelope has
+	opFirst                bool   // surfaceOp stands before sourceEventSeqs
 }
 
 // Decode decodes one row, without its line feed. A row of one event goes into
@@ -174,6 +175,7 @@ func (e *envelope) set(key, value []byte) {
 	}
 	switch {
 	case slot != nil:
+		e.opFirst = e.opFirst || slot == &e.sources && e.op != nil
 		*slot = value
 	case e.unexpected == nil:
 		e.unexpected = key
@@ -284,6 +286,7 @@ func (x *Decoder) envelope(e *envelope, ev *Event, known *EventType) error {
 	if e.op != nil && x.surfaceOp(e.op) {
 		ev.SurfaceOp = &x.op
 	}
+	ev.opFirst = e.opFirst
 	return nil
 }
 
@@ -476,20 +479,31 @@ func AppendEvent(dst []byte, d *Dialect, ev *Event) []byte {
 	dst = strconv.AppendInt(dst, ev.Time, 10)
 	dst = append(dst, `,"data":`...)
 	dst = append(dst, ev.Data...)
-	if ev.Ignorable {
-		dst = append(dst, `,"ignorable":true`...)
+	if ev.opFirst {
+		dst = d.appendSurfaceOp(dst, ev)
 	}
 	if ev.SourceEventSeqs != nil {
 		dst = append(dst, `,"sourceEventSeqs":`...)
 		dst = appendSources(dst, ev.SourceEventSeqs, !d.chunks)
 	}
+	if !ev.opFirst {
+		dst = d.appendSurfaceOp(dst, ev)
+	}
+	if ev.Ignorable {
+		dst = append(dst, `,"ignorable":true`...)
+	}
+	return append(dst, '}')
+}
+
+func (d *Dialect) appendSurfaceOp(dst []byte, ev *Event) []byte {
 	switch op := ev.SurfaceOp; {
 	case op == nil && ev.RawSurfaceOp != nil:
 		dst = append(dst, `,"surfaceOp":`...)
-		dst = append(dst, ev.RawSurfaceOp...)
+		return append(dst, ev.RawSurfaceOp...)
 	case op == nil:
+		return dst
 	case !op.Replace:
-		dst = append(dst, `,"surfaceOp":"append"`...)
+		return append(dst, `,"surfaceOp":"append"`...)
 	default:
 		dst = append(dst, `,"surfaceOp":{"op":"replace","`...)
 		dst = append(dst, d.replaceStart...)
@@ -499,9 +513,8 @@ func AppendEvent(dst []byte, d *Dialect, ev *Event) []byte {
 		dst = append(dst, d.replaceEnd...)
 		dst = append(dst, `":`...)
 		dst = strconv.AppendInt(dst, op.End, 10)
-		dst = append(dst, '}')
+		return append(dst, '}')
 	}
-	return append(dst, '}')
 }
 
 // appendSources writes runs of three and more as pairs, but only in a list that

@@ -100,6 +100,8 @@ const (
 	CodeStepMismatch Code = "step-mismatch"
 	// CodeCallNotPending: a tool/result answers no pending tool/call.
 	CodeCallNotPending Code = "call-not-pending"
+	// CodeInbox: a splice of the agent's inbox does not fit what waits there.
+	CodeInbox Code = "inbox-splice"
 	// CodeMarkerMissing: a seeded ledger has no inherited session/end-seed.
 	CodeMarkerMissing Code = "seed-marker-missing"
 	// CodeMarkerUnexpected: an unseeded ledger has an inherited marker.

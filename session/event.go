@@ -37,6 +37,9 @@ type Event struct {
 	// not be exported with a body.
 	DataTruncated bool
 
+	// opFirst says that surfaceOp stood before sourceEventSeqs in its row: the
+	// reference writes both orders, and a row is written back as it was.
+	opFirst bool
 	// facts remembers turn and step of Data where a decoder knew them.
 	facts facts
 }

@@ -76,10 +76,8 @@ func TestRowsAreWrittenBackByteForByte(t *testing.T) {
 				if run != nil {
 					continue
 				}
-				want, _ := Canonical(nil, row)
-				got := AppendEvent(nil, d, &ev)
-				if c, _ := Canonical(nil, got); string(c) != string(want) {
-					t.Fatalf("row %d is written as\n%s\nwant\n%s", i+2, got, row)
+				if got := AppendEvent(nil, d, &ev); string(got) != string(row) {
+					t.Fatalf("row %d is written as\n%.300s\nwant\n%.300s", i+2, got, row)
 				}
 			}
 		})
