@@ -1,0 +1,433 @@
+package otlp
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+
+	"github.com/otel-bridge/otel-bridge/telemetry"
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
+)
+
+// Reasons of quarantined entries.
+const (
+	ReasonRefused    = "refused"   // the receiver refused exactly this record
+	ReasonTooLarge   = "too-large" // over the receiver's or the sender's limit
+	ReasonPartial    = "partial"   // the receiver took part of a batch and did not say which
+	ReasonUndecoded  = "undecoded" // the stored record cannot be read
+	ReasonUnencoded  = "unencoded" // it cannot be put into a request
+	ReasonNotRefined = "refresh"   // it could not be made to fit the present policy
+)
+
+// worker settles one lease after the other.
+type worker struct {
+	d         *Deliverer
+	transport *transport
+	exporter  *otlploghttp.Exporter
+	convert   converter
+}
+
+// item is one leased entry on its way.
+type item struct {
+	id     outbox.ID
+	size   int               // stored bytes
+	record *telemetry.Record // as sent, if not as stored
+}
+
+// batch is a lease in work. Spans are the parts not yet settled, the next one
+// last, so that order is kept.
+type batch struct {
+	lease   Lease
+	items   []item
+	records []sdklog.Record
+	spans   []span
+
+	// suspects were refused alone; whether the record or the receiver is at
+	// fault shows when another record is accepted, or at the end.
+	suspects []suspect
+	// witness: another record was tried after too many refusals.
+	witness bool
+
+	tooLarge int // smallest request of several records that was too large
+	accepted int // largest that was taken
+}
+
+type span struct{ from, to int }
+
+func (s span) len() int { return s.to - s.from }
+
+type suspect struct {
+	at     int // index of the item
+	reason string
+	words  string
+}
+
+func (w *worker) run(ctx context.Context, drain bool) error {
+	for {
+		if drain && w.d.source.Pending() == 0 {
+			return nil
+		}
+		// Not leased before the receiver can be tried: a lease blocks its streams.
+		t, err := w.d.circuit.enter(ctx)
+		if err != nil {
+			return nil
+		}
+		w.d.circuit.cancelled(t)
+		if done, err := w.lease(ctx, drain); done || err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// lease takes one lease and settles it. It returns true when there will be no
+// more.
+func (w *worker) lease(ctx context.Context, drain bool) (bool, error) {
+	records, bytes := w.d.circuit.limits()
+	if err := w.d.budget.take(ctx, bytes); err != nil {
+		return true, nil
+	}
+	taken := bytes
+	defer func() { w.d.budget.give(taken) }()
+	lease, err := w.d.next(ctx, drain, outbox.Limits{Records: records, Bytes: bytes})
+	if err != nil || lease == nil {
+		return true, err
+	}
+	defer w.d.leaseEnd()
+	stored := 0
+	for _, e := range lease.Entries() {
+		stored += len(e.Payload)
+	}
+	if stored < taken {
+		w.d.budget.give(taken - stored)
+		taken = stored
+	}
+	err = w.deliver(ctx, lease)
+	if cerr := lease.Close(); err == nil {
+		err = cerr
+	}
+	return false, err
+}
+
+// deliver settles a lease, or leaves the rest of it unsettled: when ctx ends,
+// and when the receiver refuses everything. Errors are the source's.
+func (w *worker) deliver(ctx context.Context, lease Lease) error {
+	b := &batch{lease: lease}
+	if err := w.load(ctx, b); err != nil {
+		return err
+	}
+	for len(b.spans) > 0 {
+		if done, err := w.step(ctx, b); done || err != nil {
+			return err
+		}
+	}
+	w.d.circuit.learnSize(b.tooLarge, b.accepted)
+	if w.d.circuit.suspicious() {
+		return nil // by refusals that other workers met: not the time to convict
+	}
+	return w.convict(ctx, b)
+}
+
+// load converts the leased entries. What can't be is quarantined unsent.
+func (w *worker) load(ctx context.Context, b *batch) error {
+	entries := b.lease.Entries()
+	b.items = make([]item, 0, len(entries))
+	b.records = make([]sdklog.Record, 0, len(entries))
+	var bad []outbox.Refused
+	for i := range entries {
+		e := &entries[i]
+		rec, it, refused := w.prepare(e)
+		if refused != nil {
+			bad = append(bad, *refused)
+			continue
+		}
+		b.items = append(b.items, it)
+		b.records = append(b.records, rec)
+	}
+	if len(b.items) > 0 {
+		b.spans = append(b.spans, span{0, len(b.items)})
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	w.d.counts.unsendable.Add(int64(len(bad)))
+	return w.settle(ctx, func() error { return b.lease.Quarantine(bad...) })
+}
+
+func (w *worker) prepare(e *outbox.Leased) (sdklog.Record, item, *outbox.Refused) {
+	it := item{id: e.ID, size: len(e.Payload)}
+	refuse := func(reason string) *outbox.Refused {
+		return &outbox.Refused{ID: e.ID, Reason: reason, Outcome: outbox.OutcomeRefused}
+	}
+	rec, err := w.convert.decoder.Decode(e.Payload)
+	if err != nil {
+		return sdklog.Record{}, it, refuse(ReasonUndecoded)
+	}
+	if fn := w.d.cfg.Refresh; fn != nil {
+		policy, withheld := rec.Policy, rec.Withheld
+		if err := refresh(fn, &rec); err != nil {
+			return sdklog.Record{}, it, refuse(ReasonNotRefined)
+		}
+		if rec.Policy != policy || rec.Withheld != withheld {
+			w.d.counts.refreshed.Add(1)
+			it.record = &rec
+		}
+	}
+	out, err := w.convert.record(&rec)
+	if err != nil {
+		return sdklog.Record{}, it, refuse(ReasonUndecoded)
+	}
+	return out, it, nil
+}
+
+// step sends the next span. It returns true when this lease is to be left.
+func (w *worker) step(ctx context.Context, b *batch) (bool, error) {
+	s := b.spans[len(b.spans)-1]
+	b.spans = b.spans[:len(b.spans)-1]
+	if most := w.d.circuit.maxRecords(); s.len() > most {
+		b.spans = append(b.spans, span{s.from + most, s.to})
+		s.to = s.from + most
+	}
+	t, err := w.d.circuit.enter(ctx)
+	if err != nil {
+		return true, nil
+	}
+	return w.act(ctx, b, s, t, w.send(ctx, b, s))
+}
+
+// act does what a verdict asks for and gives the ticket back.
+func (w *worker) act(ctx context.Context, b *batch, s span, t ticket, v verdict) (bool, error) {
+	switch v.outcome {
+	case stopped:
+		w.d.circuit.cancelled(t)
+		return true, nil
+
+	case retryLater, holdAll:
+		w.fail(t, v)
+		b.spans = append(b.spans, s)
+		return false, nil
+
+	case acked:
+		w.d.circuit.answered(t, true)
+		w.d.circuit.took(s.len(), v.size, b.stored(s))
+		b.accepted = max(b.accepted, v.size)
+		if v.words != "" {
+			w.d.warn(v.words)
+		}
+		if err := w.ack(ctx, b, s); err != nil {
+			return false, err
+		}
+		// Others are accepted: what was refused alone is at fault itself.
+		return false, w.convict(ctx, b)
+
+	case refusedSome:
+		w.d.circuit.unknownOutcome()
+		w.d.circuit.answered(t, false)
+		w.d.counts.unknown.Add(int64(s.len()))
+		w.d.cfg.Logger.Warn("a batch goes to quarantine with unknown outcome", "reason", v.reason, "records", s.len())
+		return false, w.quarantine(ctx, b, s, ReasonPartial, outbox.OutcomeUnknown, v)
+
+	case unsent:
+		w.d.circuit.cancelled(t)
+		if s.len() == 1 {
+			w.d.counts.unsendable.Add(1)
+			return false, w.quarantine(ctx, b, s, ReasonUnencoded, outbox.OutcomeRefused, v)
+		}
+		w.split(b, s)
+		return false, nil
+	}
+	return w.refused(ctx, b, s, t, v) // refusedAll or tooLarge
+}
+
+// refused looks for the record that a request was refused for.
+func (w *worker) refused(ctx context.Context, b *batch, s span, t ticket, v verdict) (bool, error) {
+	reason := ReasonRefused
+	if v.outcome == tooLarge {
+		reason = ReasonTooLarge
+	}
+	switch {
+	case v.local: // nothing that the receiver did
+		w.d.circuit.cancelled(t)
+		if s.len() == 1 {
+			w.d.counts.unsendable.Add(1)
+			return false, w.quarantine(ctx, b, s, reason, outbox.OutcomeRefused, v)
+		}
+		w.split(b, s)
+		return false, nil
+	case s.len() > 1:
+		w.d.circuit.answered(t, false)
+		if v.outcome == tooLarge && (b.tooLarge == 0 || v.size < b.tooLarge) {
+			b.tooLarge = v.size
+		}
+		w.split(b, s)
+		return false, nil
+	}
+	b.suspects = append(b.suspects, suspect{s.from, reason, w.d.safeWords(v.words)})
+	if !w.d.circuit.refusedOne() {
+		w.d.circuit.answered(t, false)
+		return false, nil
+	}
+	// Many in a row. If another record, the last of the batch, is accepted, the
+	// receiver is well. Else everything is held, the refused ones too: the next
+	// lease may bring a witness.
+	if witness, ok := b.takeWitness(); ok {
+		return w.act(ctx, b, witness, t, w.send(ctx, b, witness))
+	}
+	w.d.counts.holds.Add(1)
+	w.d.circuit.failed(t, verdict{
+		outcome: holdAll, status: v.status,
+		reason: "the receiver refuses every record, also alone; nothing more is put aside, see its log for the reason",
+	}, b.suspects[len(b.suspects)-1].words)
+	return true, nil
+}
+
+// takeWitness takes the last record off the batch, once between two
+// acknowledgements.
+func (b *batch) takeWitness() (span, bool) {
+	if b.witness || len(b.spans) == 0 {
+		return span{}, false
+	}
+	b.witness = true
+	last := &b.spans[0]
+	s := span{last.to - 1, last.to}
+	if last.to--; last.len() == 0 {
+		b.spans = b.spans[1:]
+	}
+	return s, true
+}
+
+// convict quarantines the suspects.
+func (w *worker) convict(ctx context.Context, b *batch) error {
+	if len(b.suspects) == 0 {
+		return nil
+	}
+	refused := make([]outbox.Refused, len(b.suspects))
+	for i, s := range b.suspects {
+		refused[i] = b.refused(s.at, s.reason, outbox.OutcomeRefused, s.words)
+	}
+	b.suspects = b.suspects[:0]
+	b.witness = false
+	w.d.counts.refused.Add(int64(len(refused)))
+	return w.settle(ctx, func() error { return b.lease.Quarantine(refused...) })
+}
+
+func (w *worker) quarantine(ctx context.Context, b *batch, s span, reason, outcome string, v verdict) error {
+	words := w.d.safeWords(v.words)
+	if words == "" || v.rejected > 0 {
+		words = join(v.reason, words)
+	}
+	refused := make([]outbox.Refused, 0, s.len())
+	for i := s.from; i < s.to; i++ {
+		refused = append(refused, b.refused(i, reason, outcome, words))
+	}
+	return w.settle(ctx, func() error { return b.lease.Quarantine(refused...) })
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ": " + b
+}
+
+func (b *batch) refused(at int, reason, outcome, words string) outbox.Refused {
+	r := outbox.Refused{ID: b.items[at].id, Reason: reason, Outcome: outcome, ReceiverWords: words}
+	if rec := b.items[at].record; rec != nil {
+		if payload, err := rec.AppendBinary(nil); err == nil {
+			r.Payload = payload
+		}
+	}
+	return r
+}
+
+func (w *worker) split(b *batch, s span) {
+	w.d.counts.splits.Add(1)
+	mid := s.from + (s.len()+1)/2
+	b.spans = append(b.spans, span{mid, s.to}, span{s.from, mid})
+}
+
+func (b *batch) stored(s span) int {
+	n := 0
+	for i := s.from; i < s.to; i++ {
+		n += b.items[i].size
+	}
+	return n
+}
+
+func (w *worker) ack(ctx context.Context, b *batch, s span) error {
+	ids := make([]outbox.ID, 0, s.len())
+	for i := s.from; i < s.to; i++ {
+		ids = append(ids, b.items[i].id)
+	}
+	clear(b.records[s.from:s.to]) // memory
+	w.d.counts.acked.Add(int64(len(ids)))
+	return w.settle(ctx, func() error { return b.lease.Ack(ids...) })
+}
+
+func (w *worker) fail(t ticket, v verdict) {
+	if v.outcome == holdAll {
+		w.d.counts.holds.Add(1)
+	} else {
+		w.d.counts.retries.Add(1)
+	}
+	w.d.circuit.failed(t, v, w.d.safeWords(v.words))
+}
+
+// send makes one request. Text that protobuf refuses is mended once.
+func (w *worker) send(ctx context.Context, b *batch, s span) verdict {
+	v, judged := w.export(ctx, b.records[s.from:s.to])
+	if judged {
+		return v
+	}
+	if ctx.Err() != nil {
+		return verdict{outcome: stopped}
+	}
+	for i := s.from; i < s.to; i++ {
+		validText(&b.records[i])
+	}
+	if v, judged = w.export(ctx, b.records[s.from:s.to]); judged {
+		return v
+	}
+	if ctx.Err() != nil {
+		return verdict{outcome: stopped}
+	}
+	return verdict{outcome: unsent, reason: "the record cannot be encoded"}
+}
+
+// export returns false when the exporter made no request: its error text is
+// not used, since it may hold content.
+func (w *worker) export(ctx context.Context, records []sdklog.Record) (verdict, bool) {
+	t := w.transport
+	t.judged, t.sent, t.limit = false, len(records), w.d.circuit.sizeLimit()
+	_ = w.exporter.Export(ctx, records)
+	return t.last, t.judged
+}
+
+// settle records a result in the source and tries again when that fails, since
+// otherwise what a receiver has would be sent again. It gives up when the
+// source is closed or ctx ends; the entries then stay pending.
+func (w *worker) settle(ctx context.Context, fn func() error) error {
+	pause := w.d.cfg.MinBackoff
+	for said := false; ; said = true {
+		err := fn()
+		if err == nil || errors.Is(err, outbox.ErrClosed) || errors.Is(err, outbox.ErrNotLeased) {
+			return err
+		}
+		if !said {
+			w.d.cfg.Logger.Error("the outbox does not take a result; trying again", "err", err)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+			pause = min(2*pause, w.d.cfg.MaxBackoff)
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
