@@ -1,0 +1,186 @@
+package redact
+
+import "sort"
+
+// automaton is an Aho-Corasick machine over ASCII-case-folded bytes, compiled
+// to one dense transition table. States that end at least one literal are
+// numbered last, so that the scan loop needs a single comparison per byte.
+type automaton struct {
+	class    [256]uint8 // byte -> column; bytes in no literal share column 0
+	columns  int        // a power of two
+	shift    uint
+	next     []uint16 // premultiplied only by shift at use: next[state<<shift|column]
+	next32   []uint32 // used instead of next above 65,535 states
+	firstOut uint32   // states >= firstOut have outputs
+	out      [][]int32
+	length   []int32 // literal id -> length in bytes
+}
+
+func foldByte(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 32
+	}
+	return c
+}
+
+// newAutomaton builds the machine for the literals; the id of a literal is its
+// index. Literals must not be empty; duplicates are allowed.
+func newAutomaton(literals []string) *automaton {
+	a := &automaton{length: make([]int32, len(literals))}
+	used := [256]bool{}
+	for _, l := range literals {
+		for i := 0; i < len(l); i++ {
+			used[foldByte(l[i])] = true
+		}
+	}
+	col := uint8(1)
+	for c := 0; c < 256; c++ {
+		if used[c] && col < 255 {
+			a.class[c] = col
+			col++
+		}
+	}
+	for c := 'A'; c <= 'Z'; c++ {
+		a.class[c] = a.class[c+32]
+	}
+	a.columns = 1
+	for a.columns < int(col) {
+		a.columns <<= 1
+		a.shift++
+	}
+
+	type node struct {
+		next []int32
+		fail int32
+		out  []int32
+	}
+	newNode := func() node { return node{next: make([]int32, a.columns)} }
+	nodes := []node{newNode()}
+	for id, l := range literals {
+		a.length[id] = int32(len(l))
+		s := int32(0)
+		for i := 0; i < len(l); i++ {
+			c := a.class[foldByte(l[i])]
+			if nodes[s].next[c] == 0 {
+				nodes = append(nodes, newNode())
+				nodes[s].next[c] = int32(len(nodes) - 1)
+			}
+			s = nodes[s].next[c]
+		}
+		nodes[s].out = append(nodes[s].out, int32(id))
+	}
+	order := make([]int32, 0, len(nodes))
+	for c := 0; c < a.columns; c++ {
+		if t := nodes[0].next[c]; t != 0 {
+			order = append(order, t)
+		}
+	}
+	for i := 0; i < len(order); i++ {
+		s := order[i]
+		f := nodes[s].fail
+		nodes[s].out = append(nodes[s].out, nodes[f].out...)
+		for c := 0; c < a.columns; c++ {
+			t := nodes[s].next[c]
+			if t == 0 {
+				nodes[s].next[c] = nodes[f].next[c]
+				continue
+			}
+			nodes[t].fail = nodes[f].next[c]
+			order = append(order, t)
+		}
+	}
+	// Renumber: silent states first.
+	rank := make([]int32, len(nodes))
+	for i := range rank {
+		rank[i] = int32(i)
+	}
+	sort.SliceStable(rank, func(i, j int) bool {
+		return len(nodes[rank[i]].out) == 0 && len(nodes[rank[j]].out) != 0
+	})
+	number := make([]int32, len(nodes))
+	a.firstOut = uint32(len(nodes))
+	for n, s := range rank {
+		number[s] = int32(n)
+		if len(nodes[s].out) != 0 {
+			if uint32(n) < a.firstOut {
+				a.firstOut = uint32(n)
+			}
+			a.out = append(a.out, nodes[s].out)
+		}
+	}
+	wide := len(nodes) > 1<<16-1
+	if wide {
+		a.next32 = make([]uint32, len(nodes)*a.columns)
+	} else {
+		a.next = make([]uint16, len(nodes)*a.columns)
+	}
+	for s, n := range nodes {
+		for c, t := range n.next {
+			i := int(number[s])<<a.shift | c
+			if wide {
+				a.next32[i] = uint32(number[t])
+			} else {
+				a.next[i] = uint16(number[t])
+			}
+		}
+	}
+	return a
+}
+
+// hit says that a literal ends at byte end (exclusive).
+type hit struct {
+	literal int32
+	end     int32
+}
+
+// scan appends a hit for each literal occurrence, in order of their ends.
+func (a *automaton) scan(text []byte, hits []hit) []hit {
+	if a.next32 != nil {
+		return a.scanWide(text, hits)
+	}
+	var (
+		s        uint32
+		next     = a.next
+		shift    = a.shift & 15
+		firstOut = a.firstOut
+	)
+	for i, c := range text {
+		s = uint32(next[s<<shift|uint32(a.class[c])])
+		if s >= firstOut {
+			for _, id := range a.out[s-firstOut] {
+				hits = append(hits, hit{id, int32(i + 1)})
+			}
+		}
+	}
+	return hits
+}
+
+func (a *automaton) scanWide(text []byte, hits []hit) []hit {
+	s := uint32(0)
+	for i, c := range text {
+		s = a.next32[s<<a.shift|uint32(a.class[c])]
+		if s >= a.firstOut {
+			for _, id := range a.out[s-a.firstOut] {
+				hits = append(hits, hit{id, int32(i + 1)})
+			}
+		}
+	}
+	return hits
+}
+
+// contains reports whether any literal occurs in text.
+func (a *automaton) contains(text []byte) bool {
+	s := uint32(0)
+	for _, c := range text {
+		i := s<<a.shift | uint32(a.class[c])
+		if a.next32 != nil {
+			s = a.next32[i]
+		} else {
+			s = uint32(a.next[i])
+		}
+		if s >= a.firstOut {
+			return true
+		}
+	}
+	return false
+}

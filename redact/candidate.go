@@ -1,0 +1,141 @@
+package redact
+
+import "bytes"
+
+// Candidate is one place in a text where a native rule may match: the rule's
+// literal, or a run of digits, stands at Start:End. Find methods look around
+// it, report what they find with Emit, and do an amount of work that does not
+// depend on the length of the text, or call Skip past what they have read.
+type Candidate struct {
+	s          *scan
+	v          *view
+	rule       *rule
+	text       []byte
+	start, end int
+}
+
+// Text is the whole decoded text.
+func (c *Candidate) Text() []byte { return c.text }
+
+// Start is where the literal or the digits begin.
+func (c *Candidate) Start() int { return c.start }
+
+// End is where they end.
+func (c *Candidate) End() int { return c.end }
+
+// Joined says that the text is put together from several strings, which may
+// or may not be pieces of one.
+func (c *Candidate) Joined() bool { return c.v.joined }
+
+// WholeStrings says that start and end are both limits of strings in a joined
+// text.
+func (c *Candidate) WholeStrings(start, end int) bool {
+	return c.v.joined && c.v.edge(start) && c.v.edge(end)
+}
+
+// Emit reports that [start,end) of the text is a match.
+func (c *Candidate) Emit(start, end int) {
+	if start < 0 || end > len(c.text) || start >= end {
+		return
+	}
+	c.s.emitChecked(c.v, start, end, c.rule)
+}
+
+// EmitSecret reports a match of an imported rule: the secret in the match,
+// subject to the rule's entropy and allow lists.
+func (c *Candidate) EmitSecret(start, end, matchStart, matchEnd int) {
+	if c.s.e.acceptSecret(c.rule, c.text, start, end, matchStart, matchEnd) {
+		c.s.emitChecked(c.v, start, end, c.rule)
+	}
+}
+
+// Skip says that the rule need not be asked about literals that end at or
+// before pos.
+func (c *Candidate) Skip(pos int) {
+	if pos > c.s.skip[c.rule.index] {
+		c.s.skip[c.rule.index] = pos
+	}
+}
+
+// edge reports whether pos is a limit of one of the strings of a joined view.
+func (v *view) edge(pos int) bool {
+	if pos <= 0 || pos >= len(v.text) {
+		return true
+	}
+	i := v.segAt(pos)
+	return i >= 0 && int(v.segs[i].pos) == pos && v.segs[i].gap
+}
+
+// emitChecked is emit for matches that may reach over the end of a string in
+// a joined view. Neighbouring strings need not belong together: where the
+// first one holds a whole match by itself and the rest is a plain word or the
+// name of a next setting, the match ends with the string.
+func (s *scan) emitChecked(v *view, start, end int, r *rule) {
+	if !v.joined || !v.crosses(start, end) {
+		s.emit(v, start, end, r)
+		return
+	}
+	cut := v.firstEdge(start)
+	if cut < end && s.found(v, start, cut) && plainRest(v.text, cut, end) {
+		end = cut
+	}
+	s.emit(v, start, end, r)
+}
+
+func (v *view) firstEdge(after int) int {
+	for i := max(v.segAt(after), 0) + 1; i < len(v.segs); i++ {
+		if v.segs[i].gap && int(v.segs[i].pos) > after {
+			return int(v.segs[i].pos)
+		}
+	}
+	return len(v.text)
+}
+
+// found reports whether the string's own scan has found a match that begins
+// at start and reaches its end.
+func (s *scan) found(v *view, start, cut int) bool {
+	var a, b int
+	v.rootRange(start, cut, &a, &b)
+	for i := range s.spans {
+		if int(s.spans[i].start) <= a && int(s.spans[i].end) >= b {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *view) rootRange(start, end int, a, b *int) {
+	*a, *b = -1, -1
+	v.ranges(start, end, func(x, y int) {
+		if *a < 0 {
+			*a, *b = x, y
+		}
+	})
+	if v.parent != nil && v.parent.parent != nil {
+		v.parent.rootRange(*a, *b, a, b)
+	}
+}
+
+// plainRest reports whether text[cut:end] is one word, or the name of a
+// setting.
+func plainRest(text []byte, cut, end int) bool {
+	rest := text[cut:end]
+	if end < len(text) && (text[end] == '=' || text[end] == ':') {
+		return true
+	}
+	rest = bytes.TrimRight(rest, ".")
+	lower, upper, other := 0, 0, 0
+	for i, c := range rest {
+		switch {
+		case 'a' <= c && c <= 'z':
+			lower++
+		case 'A' <= c && c <= 'Z':
+			if i > 0 {
+				upper++
+			}
+		default:
+			other++
+		}
+	}
+	return other == 0 && (upper == 0 || lower == 0)
+}

@@ -1,0 +1,389 @@
+package redact
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+)
+
+// rule is a Rule made ready to run.
+type rule struct {
+	Rule
+	index      int32
+	precedence Rank
+	re         *regexp.Regexp
+	anchor     anchor
+	anchored   bool // every match contains a literal of anchor
+	gated      bool // a keyword must stand somewhere in the text as well
+	operator   bool // after the anchor only an assignment can follow
+	allow      []allow
+	keys       []string
+	paths      [][]string
+	required   []requiredRule
+	marker     []byte
+	native     bool
+}
+
+type requiredRule struct {
+	rule           *rule
+	lines, columns *int
+}
+
+type allow struct {
+	and    bool
+	target string
+	res    []*regexp.Regexp
+	stop   *automaton
+	never  bool
+}
+
+// assignment is the part that gitleaks' generator puts between a vendor's
+// name and the value. A rule built from it cannot match unless an operator
+// follows the name, which is decided without the expression.
+const assignment = `(?:[ \t\w.-]{0,20})[\s'"]{0,3}(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)`
+
+func compile(r Rule, index int, precedence Rank) (*rule, error) {
+	c := &rule{Rule: r, index: int32(index), precedence: precedence, marker: []byte("[REDACTED:" + r.ID + "]"), native: r.Find != nil}
+	for i := range r.Allowlists {
+		a, err := compileAllow(&r.Allowlists[i])
+		if err != nil {
+			return nil, err
+		}
+		c.allow = append(c.allow, a)
+	}
+	for _, k := range r.Keys {
+		c.keys = append(c.keys, normalKey(k))
+	}
+	for _, p := range r.Paths {
+		c.paths = append(c.paths, splitPath(p))
+	}
+	if r.Regex == "" || c.native {
+		return c, nil
+	}
+	re, err := regexp.Compile(r.Regex)
+	if err != nil {
+		return nil, err
+	}
+	c.re = re
+	tree, err := syntax.Parse(r.Regex, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	tree = tree.Simplify()
+	c.anchor, c.anchored = findAnchor(reparse(r.Regex, tree))
+	if i := strings.Index(r.Regex, assignment); i >= 0 && strings.Count(r.Regex, assignment) == 1 {
+		c.semiGeneric(r.Regex[:i])
+	}
+	if len(r.Keywords) > 0 && c.anchored {
+		for _, l := range c.anchor.literals {
+			implied := false
+			for _, k := range r.Keywords {
+				if strings.Contains(l, foldASCII(k)) {
+					implied = true
+					break
+				}
+			}
+			if !implied {
+				c.gated = true
+			}
+		}
+	} else if len(r.Keywords) > 0 {
+		c.gated = true
+	}
+	return c, nil
+}
+
+// reparse keeps repetitions as they were written: Simplify expands x{0,50},
+// which is no use for widths.
+func reparse(text string, fallback *syntax.Regexp) *syntax.Regexp {
+	if t, err := syntax.Parse(text, syntax.Perl); err == nil {
+		return t
+	}
+	return fallback
+}
+
+// semiGeneric takes the vendor names of the prefix as the anchor, when it has
+// the generator's shape: at most 50 name characters, then the names.
+func (c *rule) semiGeneric(prefix string) {
+	// An alternative beside the template (a bare token form) needs the
+	// analysis of the whole expression.
+	if t, err := syntax.Parse(c.Regex, syntax.Perl); err != nil || topLevelAlternate(t) {
+		return
+	}
+	open := strings.Count(prefix, "(") - strings.Count(prefix, ")")
+	if open < 0 || open > 2 {
+		return
+	}
+	t, err := syntax.Parse(prefix+strings.Repeat(")", open), syntax.Perl)
+	if err != nil {
+		return
+	}
+	a, ok := bestAnchor(t)
+	if !ok || a.after != 0 || shortest(a.literals) < 3 {
+		return
+	}
+	whole := maxWidth(mustParse(c.Regex))
+	if whole >= unbounded {
+		whole = unbounded
+	}
+	c.anchor = anchor{literals: a.literals, before: a.before, after: whole}
+	c.anchored, c.operator = true, true
+}
+
+func mustParse(s string) *syntax.Regexp {
+	t, err := syntax.Parse(s, syntax.Perl)
+	if err != nil {
+		return &syntax.Regexp{Op: syntax.OpEmptyMatch}
+	}
+	return t
+}
+
+func topLevelAlternate(t *syntax.Regexp) bool {
+	for t.Op == syntax.OpCapture {
+		t = t.Sub[0]
+	}
+	return t.Op == syntax.OpAlternate
+}
+
+// operatorFollows decides for a rule of the generator's shape whether an
+// assignment can begin after the name that ends at pos.
+func operatorFollows(text []byte, pos int) bool {
+	for n := 0; pos < len(text) && n < 72; pos, n = pos+1, n+1 {
+		switch c := text[pos]; {
+		case c == '=', c == '>', c == ':', c == '|', c == '?', c == ',':
+			return true
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '.', c == '-',
+			c == ' ', c == '\t', c == '\n', c == '\r', c == '\f', c == '\'', c == '"', c >= utf8.RuneSelf:
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+func compileAllow(a *Allowlist) (allow, error) {
+	c := allow{and: a.And, target: a.RegexTarget, never: a.pathOnly || a.pathAnd}
+	for _, s := range a.Regexes {
+		re, err := regexp.Compile(s)
+		if err != nil {
+			return c, err
+		}
+		c.res = append(c.res, re)
+	}
+	if len(a.StopWords) > 0 {
+		c.stop = newAutomaton(a.StopWords)
+	}
+	return c, nil
+}
+
+// allows decides as gitleaks does: expressions against the secret, the match
+// or the line, stop words against the secret.
+func (a *allow) allows(secret, match, line []byte) bool {
+	if a.never {
+		return false
+	}
+	target := secret
+	switch a.target {
+	case "match":
+		target = match
+	case "line":
+		target = line
+	}
+	hit := false
+	for _, re := range a.res {
+		if re.Match(target) {
+			hit = true
+			break
+		}
+	}
+	stop := a.stop != nil && a.stop.contains(secret)
+	if a.and {
+		return (len(a.res) == 0 || hit) && (a.stop == nil || stop)
+	}
+	return hit || stop
+}
+
+// Entropy is Shannon's entropy over the characters of b, in bits.
+func Entropy(b []byte) float64 {
+	var counts [256]int
+	n := 0
+	ascii := true
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			ascii = false
+			break
+		}
+		counts[c]++
+		n++
+	}
+	if len(b) == 0 {
+		return 0
+	}
+	e := 0.0
+	if ascii {
+		inv := 1 / float64(n)
+		for _, c := range counts {
+			if c > 0 {
+				f := float64(c) * inv
+				e -= f * math.Log2(f)
+			}
+		}
+		return e
+	}
+	runes := map[rune]int{}
+	for _, r := range string(b) {
+		runes[r]++
+	}
+	// gitleaks divides by the number of bytes.
+	inv := 1 / float64(len(b))
+	var keys []int
+	for _, c := range runes {
+		keys = append(keys, c)
+	}
+	sortInts(keys)
+	for _, c := range keys {
+		f := float64(c) * inv
+		e -= f * math.Log2(f)
+	}
+	return e
+}
+
+func sortInts(a []int) { // a handful of counts; the order makes the sum the same everywhere
+	for i := 1; i < len(a); i++ {
+		for j := i; j > 0 && a[j] < a[j-1]; j-- {
+			a[j], a[j-1] = a[j-1], a[j]
+		}
+	}
+}
+
+// normalKey is the form in which key globs are compared.
+func normalKey(k string) string {
+	var b strings.Builder
+	for i := 0; i < len(k); i++ {
+		switch c := k[i]; c {
+		case '_', '-', '.', ' ':
+		default:
+			b.WriteByte(foldByte(c))
+		}
+	}
+	return b.String()
+}
+
+func (c *rule) keyMatches(name []byte) bool {
+	if len(c.keys) == 0 || len(name) > 256 {
+		return false
+	}
+	n := normalKey(string(name))
+	for _, k := range c.keys {
+		if ok, err := path.Match(k, n); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func splitPath(p string) []string {
+	p = strings.TrimPrefix(strings.TrimPrefix(p, "$"), ".")
+	p = strings.ReplaceAll(p, "[", ".")
+	p = strings.ReplaceAll(p, "]", "")
+	return strings.Split(p, ".")
+}
+
+// pathMatches compares path elements with a pattern: * is one element, ** any
+// number of them.
+func pathMatches(pattern []string, elems []pathElem) bool {
+	for len(pattern) > 0 {
+		if pattern[0] == "**" {
+			for i := 0; i <= len(elems); i++ {
+				if pathMatches(pattern[1:], elems[i:]) {
+					return true
+				}
+			}
+			return false
+		}
+		if len(elems) == 0 || !elems[0].matches(pattern[0]) {
+			return false
+		}
+		pattern, elems = pattern[1:], elems[1:]
+	}
+	return len(elems) == 0
+}
+
+// findRegex runs a regex rule over the text between lo and hi and calls found
+// for each secret that passes entropy, validator and allow lists.
+func (e *Engine) findRegex(c *rule, text []byte, lo, hi int, found func(start, end, matchStart int)) {
+	for _, loc := range c.re.FindAllIndex(text[lo:hi], -1) {
+		ms, me := lo+loc[0], lo+loc[1]
+		for ms < me && text[ms] == '\n' {
+			ms++
+		}
+		for me > ms && text[me-1] == '\n' {
+			me--
+		}
+		ss, se := ms, me
+		match := text[ms:me]
+		if groups := c.re.FindSubmatchIndex(match); len(groups) > 2 {
+			if g := c.SecretGroup; g > 0 {
+				if groups[2*g] < 0 {
+					ss, se = ms, ms
+				} else {
+					ss, se = ms+groups[2*g], ms+groups[2*g+1]
+				}
+			} else {
+				for g := 1; g < len(groups)/2; g++ {
+					if groups[2*g] >= 0 && groups[2*g+1] > groups[2*g] {
+						ss, se = ms+groups[2*g], ms+groups[2*g+1]
+						break
+					}
+				}
+			}
+		}
+		if e.acceptSecret(c, text, ss, se, ms, me) {
+			found(ss, se, ms)
+		}
+	}
+}
+
+// acceptSecret applies what gitleaks applies to a match of an expression.
+func (e *Engine) acceptSecret(c *rule, text []byte, ss, se, ms, me int) bool {
+	secret := text[ss:se]
+	if len(secret) == 0 {
+		return false
+	}
+	if c.Entropy != 0 && Entropy(secret) <= c.Entropy {
+		return false
+	}
+	if c.Validator != "" && !validators[c.Validator](secret) {
+		return false
+	}
+	var line []byte
+	check := func(list []allow) bool {
+		for i := range list {
+			if list[i].target == "line" && line == nil {
+				a := bytes.LastIndexByte(text[:ms], '\n') + 1
+				b := bytes.IndexByte(text[me:], '\n')
+				if b < 0 {
+					b = len(text) - me
+				}
+				line = text[a : me+b]
+			}
+			if list[i].allows(secret, text[ms:me], line) {
+				return true
+			}
+		}
+		return false
+	}
+	if c.precedence == RankFile && check(e.allow) {
+		return false
+	}
+	return !check(c.allow)
+}
+
+func ruleError(policy, id string, err error) error {
+	return fmt.Errorf("%w %s: rule %q: %w", ErrPolicy, policy, id, err)
+}

@@ -1,0 +1,771 @@
+package redact
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+	"strconv"
+	"unicode/utf8"
+)
+
+// span is a range of the input that has to go, with the rule that says so.
+type span struct {
+	start, end int32
+	rule       int32
+	path       int32 // index into scan.paths
+	token      int32 // index into scan.tokens, -1: none
+	suffix     int32 // > 1: tells keys apart that became equal
+	quotes     int8  // JSON number or literal: 1 + how deep in strings it stands; 0: text
+	kind       spanKind
+}
+
+type spanKind uint8
+
+const (
+	spanText   spanKind = iota
+	spanRemove          // a member of an object, with its comma
+	spanNull            // an element of an array, or a value that stands alone
+)
+
+// window is a part of a text in which a regex rule may match.
+type window struct{ lo, hi int }
+
+// scan is the state of one call. It is reused; nothing in it outlives a call.
+type scan struct {
+	e     *Engine
+	src   []byte
+	root  view
+	spans []span
+	fuel  int // bytes that may still be scanned
+	steps int // decode steps that may still be made
+
+	path     []pathElem
+	paths    []string
+	pathOf   int32 // paths index of the current path, -1: not built
+	tokens   [][]byte
+	withhold string
+	spent    int  // values replaced for want of fuel
+	dropped  bool // a rule with action drop matched since this was last cleared
+
+	hits     []hit
+	windows  [][]window
+	touched  []*rule
+	seenGate []bool
+	gates    []int32
+	skip     []int
+	marks    []window // our own markers in the current text
+	cand     Candidate
+
+	views   []*view // slab
+	used    int
+	bufs    []*builder // slab
+	usedBuf int
+	joins   []joinPiece
+	members []member
+	keys    map[string]keyInfo
+	out     []byte
+	work    [2][]byte
+}
+
+// member is one member of an object or element of an array being walked, kept
+// only when some rule may drop it.
+type member struct {
+	start, end int
+	dropped    bool
+}
+
+// joinPiece is a string that may be a fragment of a longer text: one of the
+// strings of an array, or of the same key in the objects of an array.
+type joinPiece struct {
+	hash uint64
+	v    *view
+}
+
+func newScan(e *Engine) *scan {
+	s := &scan{e: e, windows: make([][]window, len(e.rules)), seenGate: make([]bool, len(e.rules)), skip: make([]int, len(e.rules)),
+		keys: map[string]keyInfo{}, pathOf: -1}
+	return s
+}
+
+// maxKept bounds what a pooled state keeps in memory.
+const maxKept = 1 << 20
+
+func (s *scan) reset() {
+	s.src = nil
+	s.root = view{}
+	s.used, s.usedBuf = 0, 0
+	clear(s.paths)
+	s.paths = s.paths[:0]
+	clear(s.tokens)
+	s.tokens = s.tokens[:0]
+	s.spans, s.path = s.spans[:0], s.path[:0]
+	s.cand = Candidate{}
+	clear(s.joins[:cap(s.joins)])
+	s.joins, s.members = s.joins[:0], s.members[:0]
+	if len(s.views) > 1024 {
+		s.views = nil
+	}
+	for _, v := range s.views {
+		*v = view{}
+	}
+	total := 0
+	for i, b := range s.bufs {
+		total += cap(b.text) + 16*cap(b.segs)
+		if total > maxKept {
+			s.bufs = s.bufs[:i]
+			break
+		}
+	}
+	if cap(s.hits) > maxKept/8 {
+		s.hits = nil
+	}
+	if cap(s.out) > maxKept {
+		s.out = nil
+	}
+	for i := range s.work {
+		if cap(s.work[i]) > maxKept {
+			s.work[i] = nil
+		}
+	}
+}
+
+func (s *scan) newView() *view {
+	if s.used == len(s.views) {
+		s.views = append(s.views, new(view))
+	}
+	v := s.views[s.used]
+	s.used++
+	*v = view{}
+	return v
+}
+
+func (s *scan) newBuilder() *builder {
+	if s.usedBuf == len(s.bufs) {
+		s.bufs = append(s.bufs, new(builder))
+	}
+	b := s.bufs[s.usedBuf]
+	s.usedBuf++
+	b.text, b.segs = b.text[:0], b.segs[:0]
+	return b
+}
+
+// maxPasses bounds how often output is looked at again. Each pass with a
+// finding leaves fewer characters outside of markers, so that the end is
+// reached; two passes are the rule.
+const maxPasses = 16
+
+func (s *scan) redact(dst, src []byte, json bool) ([]byte, *Report, error) {
+	if len(src) > 1<<30 {
+		return dst, nil, fmt.Errorf("%w: more than 1 GiB", ErrInternal)
+	}
+	var rep *Report
+	in := src
+	for pass := 0; ; pass++ {
+		if pass == maxPasses {
+			return dst, nil, ErrInternal
+		}
+		if err := s.pass(in, json); err != nil {
+			return dst, nil, err
+		}
+		if len(s.spans) == 0 {
+			break
+		}
+		if rep == nil {
+			rep = &Report{}
+		}
+		s.merge()
+		buf := &s.work[pass%2]
+		*buf = s.splice((*buf)[:0], in, rep)
+		in = *buf
+	}
+	out := append(dst, in...)
+	if rep == nil {
+		return out, s.e.clean, nil
+	}
+	rep.Withhold, rep.Exhausted = s.withhold, s.spent
+	s.cleanPaths(rep)
+	rep.sort()
+	return out, rep, nil
+}
+
+// pass looks at one text and leaves the spans to replace.
+func (s *scan) pass(in []byte, json bool) error {
+	s.src = in
+	s.root = view{text: in}
+	s.spans = s.spans[:0]
+	s.used, s.usedBuf = 0, 0
+	s.path, s.pathOf = s.path[:0], -1
+	s.joins, s.members = s.joins[:0], s.members[:0]
+	s.fuel = s.e.limits.ScanBytes + 32*len(in)
+	s.steps = s.e.limits.Steps + len(in)/16
+	if json {
+		s.root.nested = 0
+		end, ok := s.value(&s.root, s.space(in, 0), 0, noContext)
+		if ok {
+			end = s.space(in, end)
+			ok = end == len(in)
+		}
+		if !ok {
+			s.spans = s.spans[:0]
+			return fmt.Errorf("%w: offset %d", ErrInvalidJSON, end)
+		}
+		if s.dropped {
+			s.dropped = false
+			s.removeAll(&s.root, 0, len(in), spanNull)
+		}
+		return nil
+	}
+	s.stringValue(&s.root, noContext)
+	if s.dropped {
+		s.dropped = false
+	}
+	return nil
+}
+
+// merge joins overlapping spans; what is left is sorted and disjoint.
+func (s *scan) merge() {
+	sort.SliceStable(s.spans, func(i, j int) bool {
+		if s.spans[i].start != s.spans[j].start {
+			return s.spans[i].start < s.spans[j].start
+		}
+		return s.spans[i].end > s.spans[j].end
+	})
+	out := s.spans[:1]
+	for _, p := range s.spans[1:] {
+		last := &out[len(out)-1]
+		if p.start >= last.end {
+			out = append(out, p)
+			continue
+		}
+		end := max(last.end, p.end)
+		if s.beats(p, *last) {
+			start, quotes, suffix := last.start, last.quotes, last.suffix
+			*last = p
+			last.start = start
+			last.quotes, last.suffix = quotes, suffix
+		}
+		last.quotes = max(last.quotes, p.quotes)
+		last.suffix = max(last.suffix, p.suffix)
+		last.end = end
+	}
+	s.spans = out
+}
+
+func (s *scan) beats(a, b span) bool {
+	if a.kind != b.kind {
+		return a.kind == spanRemove || a.kind == spanNull && b.kind == spanText
+	}
+	ra, rb := s.e.rules[a.rule], s.e.rules[b.rule]
+	if ra.precedence != rb.precedence {
+		return ra.precedence < rb.precedence
+	}
+	if la, lb := a.end-a.start, b.end-b.start; la != lb {
+		return la > lb
+	}
+	return a.rule < b.rule
+}
+
+// splice copies in with the spans replaced and counts them.
+func (s *scan) splice(dst, in []byte, rep *Report) []byte {
+	pos := 0
+	for _, p := range s.spans {
+		dst = append(dst, in[pos:p.start]...)
+		pos = int(p.end)
+		r := s.e.rules[p.rule]
+		rep.add(r.ID, s.paths[p.path])
+		switch p.kind {
+		case spanRemove:
+			continue
+		case spanNull:
+			dst = append(dst, "null"...)
+			continue
+		}
+		if p.quotes > 0 {
+			dst = appendQuote(dst, int(p.quotes)-1)
+		}
+		if p.token >= 0 {
+			dst = append(dst, s.tokens[p.token]...)
+		} else {
+			dst = append(dst, r.marker...)
+		}
+		if p.suffix > 1 {
+			dst = append(dst, '~')
+			dst = strconv.AppendInt(dst, int64(p.suffix), 10)
+		}
+		if p.quotes > 0 {
+			dst = appendQuote(dst, int(p.quotes)-1)
+		}
+	}
+	return append(dst, in[pos:]...)
+}
+
+// appendQuote writes a quote as it stands in a string that is nested deep
+// JSON strings down.
+func appendQuote(dst []byte, deep int) []byte {
+	for i := 0; i < 1<<deep-1; i++ {
+		dst = append(dst, '\\')
+	}
+	return append(dst, '"')
+}
+
+// cleanPaths makes sure that no path shows what a rule would take out of it.
+func (s *scan) cleanPaths(rep *Report) {
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		if f.Path == "" {
+			continue
+		}
+		for n := 0; n < maxPasses; n++ {
+			if s.pass([]byte(f.Path), false) != nil || len(s.spans) == 0 {
+				break
+			}
+			s.merge()
+			var ignored Report
+			f.Path = string(s.splice(nil, []byte(f.Path), &ignored))
+		}
+	}
+	// Paths that have become equal are one.
+	out := rep.Findings[:0]
+next:
+	for _, f := range rep.Findings {
+		for i := range out {
+			if out[i].Rule == f.Rule && out[i].Path == f.Path {
+				out[i].Count += f.Count
+				continue next
+			}
+		}
+		out = append(out, f)
+	}
+	rep.Findings = out
+}
+
+// emit records that [start,end) of a view has to go.
+func (s *scan) emit(v *view, start, end int, r *rule) {
+	if start >= end {
+		return
+	}
+	if len(r.paths) > 0 && !s.pathSelected(r) {
+		return
+	}
+	for _, m := range s.marks {
+		if start >= m.lo && end <= m.hi {
+			return
+		}
+	}
+	p := span{rule: r.index, path: s.pathIndex(), token: -1}
+	switch r.Action {
+	case Token:
+		s.tokens = append(s.tokens, []byte(s.e.key.Pseudonym(r.ID, v.text[start:end])))
+		p.token = int32(len(s.tokens) - 1)
+	case Withhold:
+		if s.withhold == "" {
+			s.withhold = r.ID
+		}
+	case Drop:
+		s.dropped = true
+	}
+	s.up(v, start, end, p)
+}
+
+func (s *scan) up(v *view, start, end int, p span) {
+	if v.number {
+		start, end = 0, len(v.text)
+		p.quotes = int8(min(v.nested, 100) + 1)
+		if v.nested < 0 {
+			p.quotes = 0
+		}
+	}
+	if v.parent == nil && v.segs == nil {
+		p.start, p.end = int32(v.base+start), int32(v.base+end)
+		s.spans = append(s.spans, p)
+		return
+	}
+	v.ranges(start, end, func(a, b int) {
+		if v.parent == nil {
+			p.start, p.end = int32(a), int32(b)
+			s.spans = append(s.spans, p)
+			return
+		}
+		s.up(v.parent, a, b, p)
+	})
+}
+
+func (s *scan) pathSelected(r *rule) bool {
+	for _, p := range r.paths {
+		if pathMatches(p, s.path) {
+			return true
+		}
+	}
+	return false
+}
+
+// spend takes n bytes of fuel. When there is not enough, the whole of v is
+// replaced, and the answer is false.
+func (s *scan) spend(v *view, n int) bool {
+	if n <= s.fuel {
+		s.fuel -= n
+		return true
+	}
+	s.fuel = 0
+	s.exhaust(v)
+	return false
+}
+
+func (s *scan) exhaust(v *view) {
+	if len(v.text) == 0 {
+		return
+	}
+	if bytes.Equal(bytes.TrimSpace(v.text), s.e.limit.marker) {
+		return
+	}
+	s.spent++
+	marks := s.marks
+	s.marks = nil
+	s.emit(v, 0, len(v.text), s.e.limit)
+	s.marks = marks
+}
+
+// text runs all rules over the view's text and over the forms it may decode to.
+func (s *scan) text(v *view) {
+	if len(v.text) < 3 || !s.spend(v, len(v.text)) {
+		return
+	}
+	s.match(v)
+	s.decode(v)
+}
+
+// match runs the rules over the text as it stands.
+func (s *scan) match(v *view) {
+	text := v.text
+	hits := s.e.machine.scan(text, s.hits[:0])
+	s.hits = hits
+	s.marks = s.marks[:0]
+	for _, h := range hits {
+		if h.literal >= s.e.markers {
+			if m, ok := marker(text, int(h.end)-int(s.e.machine.length[h.literal])); ok {
+				s.marks = append(s.marks, m)
+			}
+		}
+	}
+	if len(hits) > 0 {
+		s.hitRules(v, hits)
+	}
+	for _, r := range s.e.always {
+		if r.gated && !s.seenGate[r.index] {
+			continue
+		}
+		s.regex(v, r, 0, len(text))
+	}
+	for _, g := range s.gates {
+		s.seenGate[g] = false
+	}
+	s.gates = s.gates[:0]
+	if len(s.e.numbers) > 0 {
+		s.digits(v)
+	}
+	s.marks = s.marks[:0]
+}
+
+func (s *scan) hitRules(v *view, hits []hit) {
+	text := v.text
+	c := &s.cand
+	for _, h := range hits {
+		for _, u := range s.e.users[h.literal] {
+			r := u.rule
+			if u.gate {
+				if !s.seenGate[r.index] {
+					s.seenGate[r.index] = true
+					s.gates = append(s.gates, r.index)
+				}
+				continue
+			}
+			end := int(h.end)
+			if r.native {
+				if end <= s.skip[r.index] {
+					continue
+				}
+				*c = Candidate{s: s, v: v, rule: r, text: text, start: end - int(s.e.machine.length[h.literal]), end: end}
+				r.Find(c)
+				if s.skip[r.index] > 0 && len(s.windows[r.index]) == 0 {
+					s.windows[r.index] = append(s.windows[r.index], window{})
+					s.touched = append(s.touched, r)
+				}
+				continue
+			}
+			if r.operator && !operatorFollows(text, end) {
+				continue
+			}
+			lo := max(end-int(s.e.machine.length[h.literal])-r.anchor.before-utf8.UTFMax, 0)
+			hi := min(addWidth(end, r.anchor.after)+utf8.UTFMax, len(text))
+			for lo > 0 && lo < len(text) && !utf8.RuneStart(text[lo]) {
+				lo--
+			}
+			w := s.windows[r.index]
+			if n := len(w); n > 0 && lo <= w[n-1].hi {
+				w[n-1].hi = max(w[n-1].hi, hi)
+				w[n-1].lo = min(w[n-1].lo, lo)
+				continue
+			} else if n == 0 {
+				s.touched = append(s.touched, r)
+			}
+			s.windows[r.index] = append(w, window{lo, hi})
+		}
+	}
+	for _, r := range s.touched {
+		w := s.windows[r.index]
+		s.windows[r.index] = w[:0]
+		if r.native {
+			s.skip[r.index] = 0
+			continue
+		}
+		if r.gated && !s.seenGate[r.index] {
+			continue
+		}
+		for _, x := range w {
+			s.regex(v, r, x.lo, x.hi)
+		}
+	}
+	s.touched = s.touched[:0]
+}
+
+// regex runs one rule's expression between lo and hi.
+func (s *scan) regex(v *view, r *rule, lo, hi int) {
+	if r.SkipReport {
+		return
+	}
+	s.fuel -= hi - lo
+	s.e.findRegex(r, v.text, lo, hi, func(start, end, at int) {
+		for _, q := range r.required {
+			if !s.nearby(v.text, at, q) {
+				return
+			}
+		}
+		s.emitChecked(v, start, end, r)
+	})
+}
+
+// nearby reports whether a required rule matches close enough to position at.
+func (s *scan) nearby(text []byte, at int, q requiredRule) bool {
+	found := false
+	line, col := position(text, at)
+	s.fuel -= len(text)
+	s.e.findRegex(q.rule, text, 0, len(text), func(_, _, other int) {
+		l, c := position(text, other)
+		if q.lines != nil && abs(line-l) > *q.lines || q.columns != nil && abs(col-c) > *q.columns {
+			return
+		}
+		found = true
+	})
+	return found
+}
+
+func position(text []byte, at int) (line, column int) {
+	return bytes.Count(text[:at], []byte{'\n'}), at - bytes.LastIndexByte(text[:at], '\n')
+}
+
+func abs(n int) int {
+	if n < 0 {
+		return -n
+	}
+	return n
+}
+
+// marker recognises one of our own markers at the start of a literal hit.
+func marker(text []byte, at int) (window, bool) {
+	if !bytes.HasPrefix(text[at:], []byte("[REDACTED:")) && !bytes.HasPrefix(text[at:], []byte("[TOKEN:")) {
+		return window{}, false
+	}
+	for i := at + len("[TOKEN:"); i < len(text) && i < at+300; i++ {
+		switch c := text[i]; {
+		case c == ']':
+			return window{at, i + 1}, true
+		case c >= utf8.RuneSelf || c != ':' && !validID(string(rune(c))):
+			return window{}, false
+		}
+	}
+	return window{}, false
+}
+
+// decode looks at what the text may be an encoded form of.
+func (s *scan) decode(v *view) {
+	text := v.text
+	var backslash, percent, invisible bool
+	backslash = bytes.IndexByte(text, '\\') >= 0
+	percent = bytes.IndexByte(text, '%') >= 0
+	for _, c := range text {
+		if mayHide[c] {
+			invisible = true
+			break
+		}
+	}
+	if invisible {
+		b := s.newBuilder()
+		if b.visible(text) {
+			s.derived(v, b)
+		}
+	}
+	if backslash {
+		b := s.newBuilder()
+		if b.unescape(text, 0) {
+			s.derived(v, b)
+		}
+	}
+	if percent {
+		b := s.newBuilder()
+		if b.percent(text) {
+			s.derived(v, b)
+		}
+	}
+	s.base64(v)
+}
+
+// derived scans a decoded form of v's text.
+func (s *scan) derived(v *view, b *builder) {
+	if !s.mayDecode(v) {
+		return
+	}
+	d := s.newView()
+	*d = view{text: b.text, segs: b.segs, parent: v, nested: -1, depth: v.depth + 1, joined: v.joined}
+	s.text(d)
+}
+
+func (s *scan) mayDecode(v *view) bool {
+	if v.depth >= s.e.limits.Decode || s.steps <= 0 {
+		s.exhaust(v)
+		return false
+	}
+	s.steps--
+	return true
+}
+
+func (s *scan) base64(v *view) {
+	for pos := 0; ; {
+		start, end, ok := base64Run(v.text, pos)
+		if !ok {
+			return
+		}
+		pos = end
+		text, ok := decodeBase64(nil, v.text[start:end])
+		if !ok {
+			continue
+		}
+		if !s.mayDecode(v) {
+			return
+		}
+		d := s.newView()
+		*d = view{text: text, parent: v, base: start, whole: end - start, nested: -1, depth: v.depth + 1}
+		s.stringValue(d, noContext)
+	}
+}
+
+// pathElem is one step of a path: a key or an index.
+type pathElem struct {
+	key   []byte
+	index int // >= 0: an element of an array
+	json  bool
+}
+
+func (p pathElem) matches(pattern string) bool {
+	switch {
+	case pattern == "*":
+		return !p.json
+	case p.json:
+		return pattern == "(json)"
+	case p.index >= 0:
+		return pattern == strconv.Itoa(p.index)
+	}
+	return string(p.key) == pattern
+}
+
+func (s *scan) pathIndex() int32 {
+	if s.pathOf >= 0 {
+		return s.pathOf
+	}
+	var b []byte
+	for _, p := range s.path {
+		switch {
+		case p.index >= 0:
+			b = append(b, '[')
+			b = strconv.AppendInt(b, int64(p.index), 10)
+			b = append(b, ']')
+			continue
+		case p.json:
+			b = append(b, ".(json)"...)
+			continue
+		}
+		if len(b) > 0 {
+			b = append(b, '.')
+		}
+		k := p.key
+		if len(k) > 200 {
+			k = append(append([]byte(nil), k[:cutRune(k, 200)]...), "…"...)
+		}
+		b = append(b, k...)
+	}
+	s.paths = append(s.paths, string(b))
+	s.pathOf = int32(len(s.paths) - 1)
+	return s.pathOf
+}
+
+func cutRune(b []byte, n int) int {
+	for n > 0 && !utf8.RuneStart(b[n]) {
+		n--
+	}
+	return n
+}
+
+func (s *scan) push(p pathElem) { s.path = append(s.path, p); s.pathOf = -1 }
+func (s *scan) pop()            { s.path = s.path[:len(s.path)-1]; s.pathOf = -1 }
+
+// digits calls the number rules for each run of digits and their separators.
+func (s *scan) digits(v *view) {
+	text := v.text
+	for i := 2; i < len(text)+2; i += 3 {
+		j := min(i, len(text)-1)
+		if text[j] < '0' || text[j] > '9' {
+			continue
+		}
+		start, n := j, 1
+		for start > 0 && numeric(text, start-1) {
+			start--
+			if '0' <= text[start] && text[start] <= '9' {
+				n++
+			}
+		}
+		end := j + 1
+		for end < len(text) && numeric(text, end) {
+			if '0' <= text[end] && text[end] <= '9' {
+				n++
+			}
+			end++
+		}
+		for end > start && (text[end-1] < '0' || text[end-1] > '9') {
+			end--
+		}
+		for start < end && text[start] != '+' && text[start] != '(' && (text[start] < '0' || text[start] > '9') {
+			start++
+		}
+		if n >= 7 {
+			for _, r := range s.e.numbers {
+				s.cand = Candidate{s: s, v: v, rule: r, text: text, start: start, end: end}
+				r.Find(&s.cand)
+			}
+		}
+		i = max(i, end)
+	}
+}
+
+// numeric reports whether the byte at i belongs to a number as people write
+// them: digits with single separators between.
+func numeric(text []byte, i int) bool {
+	switch c := text[i]; {
+	case '0' <= c && c <= '9':
+		return true
+	case c == ' ' || c == '-' || c == '.' || c == '(' || c == ')' || c == '+' || c == '/':
+		// Two separators only as in ") 4" or "- (".
+		return i > 0 && (digit(text[i-1]) || i > 1 && digit(text[i-2])) || i+1 < len(text) && digit(text[i+1])
+	}
+	return false
+}
+
+func digit(c byte) bool { return '0' <= c && c <= '9' }

@@ -1,0 +1,721 @@
+package secrets
+
+import (
+	"bytes"
+
+	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/redact/internal/shape"
+)
+
+// assignmentRule finds in text what keyRule finds in JSON: a name that means
+// a secret, an operator, a value. It knows the forms of shells, ini, YAML,
+// properties, JSON, XML, HTTP headers, query strings, connection strings,
+// command line flags, netrc, and name/value pairs.
+func assignmentRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-assignment",
+		Description: "The value that is assigned to a name for a secret in text: PASSWORD=…, \"password\": \"…\", --token …, <add key=… value=…/>, password=…; in a connection string.",
+		Literals: []string{"pass", "pwd", "secret", "token", "apikey", "senha", "kennwort", "credential", "creds", "psk", "jwt",
+			"_key", "-key", ".key", "api key", "accesskey", "privatekey", "accountkey", "licensekey", "sharedkey", "masterkey", "authkey", "signingkey", "encryptionkey", "appkey",
+			"client-key-data", "connectionstring", "storagekey", "walletkey", "servicekey", "projectkey", "consumerkey", "adminkey", "userkey", "sshkey", "secretkey",
+			"_auth", "\"auth\"", "auth:", "auth=", "rivatekey"},
+		Find: findAssignment,
+	}
+}
+
+const (
+	maxName  = 80
+	maxValue = 8192
+)
+
+func nameByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c >= 0x80
+}
+
+func space(c byte) bool { return c == ' ' || c == '\t' }
+
+func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// name is a name in text and how it stands there.
+type name struct {
+	start, end int  // without leading dashes
+	flag       bool // --name
+	quoted     bool // "name"
+	upper      bool // NAME
+	class      int
+}
+
+func findAssignment(c *redact.Candidate) {
+	text := c.Text()
+	a, b := c.Start(), c.End()
+	for a < b && !nameByte(text[a]) {
+		a++
+	}
+	for n := 0; a > 0 && nameByte(text[a-1]) && n < maxName; n++ {
+		a--
+	}
+	for b > a && !nameByte(text[b-1]) {
+		b--
+	}
+	for n := 0; b < len(text) && nameByte(text[b]) && n < maxName; n++ {
+		b++
+	}
+	c.Skip(b)
+	// Characters beyond ASCII belong to a name only as letters of it; CJK
+	// punctuation before or after does not.
+	a, b = asciiCore(text, a, b, c.Start(), c.End())
+	n := name{start: a, end: b}
+	for n.start < b && text[n.start] == '-' {
+		n.start++
+	}
+	n.flag = n.start-a >= 1
+	for n.end > n.start && (text[n.end-1] == '.' || text[n.end-1] == '-') {
+		n.end--
+	}
+	if n.end-n.start < 3 {
+		return
+	}
+	// "API key", "access token" are written apart as well.
+	label := n.start
+	if text[n.start] == ' ' || n.start >= 4 && text[n.start-1] == ' ' && wordBefore(text, n.start-1) {
+		label = n.start - 4
+		for label > 0 && nameByte(text[label-1]) && n.start-label < 12 {
+			label--
+		}
+	}
+	n.class = classifyKey(text[label:n.end])
+	if n.class == noSecret {
+		n.class = classifyKey(text[n.start:n.end])
+	}
+	if n.class == noSecret || n.class == headerKey || n.class == cookieKey {
+		return
+	}
+	n.upper = true
+	for _, ch := range text[n.start:n.end] {
+		if 'a' <= ch && ch <= 'z' {
+			n.upper = false
+			break
+		}
+	}
+	s, e, ok := assigned(text, &n)
+	if !ok {
+		return
+	}
+	c.Emit(s, e)
+}
+
+func wordBefore(text []byte, end int) bool {
+	for _, w := range [...]string{"api", "access", "secret", "private", "account", "auth", "license"} {
+		if end >= len(w) && bytes.EqualFold(text[end-len(w):end], []byte(w)) {
+			return true
+		}
+	}
+	return false
+}
+
+func asciiCore(text []byte, a, b, hitStart, hitEnd int) (int, int) {
+	for i := hitStart; i > a; i-- {
+		if text[i-1] >= 0x80 {
+			a = i
+			break
+		}
+	}
+	for i := hitEnd; i < b; i++ {
+		if text[i] >= 0x80 {
+			b = i
+			break
+		}
+	}
+	return a, b
+}
+
+// assigned finds the value that belongs to the name.
+func assigned(text []byte, n *name) (start, end int, ok bool) {
+	i := n.end
+	if i < len(text) && (text[i] == '?' || text[i] == '!') { // optional members
+		i++
+	}
+	var quote byte
+	if i < len(text) && (text[i] == '"' || text[i] == '\'' || text[i] == '`') {
+		quote = text[i]
+		n.quoted = n.start > 0 && text[n.start-1] == quote
+		i++
+	}
+	if i < len(text) && text[i] == ']' { // config["password"] = …
+		i++
+	}
+	// <name>value</name>
+	if i < len(text) && text[i] == '>' && n.start > 0 && (text[n.start-1] == '<' || text[n.start-1] == ':') {
+		j := bytes.IndexByte(text[i:min(len(text), i+maxValue)], '<')
+		if j < 0 {
+			return 0, 0, false
+		}
+		return trimmed(text, i+1, i+j, n)
+	}
+	if s, e, ok := pairValue(text, i, n, quote); ok {
+		return s, e, true
+	}
+	j := i
+	for j < len(text) && space(text[j]) && j-i < 40 {
+		j++
+	}
+	if j >= len(text) {
+		return 0, 0, false
+	}
+	op, j := operator(text, j)
+	switch op {
+	case opNone:
+		return wordValue(text, i, n)
+	case opTuple:
+		if quote == 0 && !(text[n.end] == '(') {
+			return 0, 0, false
+		}
+	}
+	spaced := j < len(text) && space(text[j]) || n.end < len(text) && space(text[n.end])
+	for k := 0; j < len(text) && space(text[j]) && k < 80; k++ {
+		j++
+	}
+	if j < len(text) && (text[j] == '|' || text[j] == '>') && op == opColon { // a YAML block follows
+		return yamlBlock(text, j, n)
+	}
+	if j >= len(text) {
+		return 0, 0, false
+	}
+	// Prefixes of string literals.
+	if k := j; k+1 < len(text) && (text[k] == 'b' || text[k] == 'r' || text[k] == 'u' || text[k] == 'f' || text[k] == '@' || text[k] == 'L') && (text[k+1] == '"' || text[k+1] == '\'') {
+		j++
+	}
+	switch q := text[j]; q {
+	case '"', '\'', '`':
+		s, e, ok := quotedValue(text, j)
+		if !ok || !plausibleQuoted(text[s:e], n, op) {
+			return 0, 0, false
+		}
+		return s, e, true
+	case '\\':
+		if j+1 < len(text) && (text[j+1] == '"' || text[j+1] == '\'') {
+			// Escaped text: the decoded form has the whole value, what is here
+			// ends at the next escaped quote.
+			s := j + 2
+			e := s
+			for e < len(text) && text[e] != '\\' && text[e] != '\n' && e-s < maxValue {
+				e++
+			}
+			if e > s && plausibleQuoted(text[s:e], n, op) {
+				return s, e, true
+			}
+		}
+		return 0, 0, false
+	}
+	if op == opTuple {
+		return 0, 0, false
+	}
+	return bareValue(text, j, n, op, spaced)
+}
+
+type op int
+
+const (
+	opNone  op = iota
+	opEqual    // =
+	opColon    // :
+	opCode     // := => ->
+	opTuple    // , or ( before a quoted value
+)
+
+// operator reads an assignment operator at j.
+func operator(text []byte, j int) (op, int) {
+	at := func(i int) byte {
+		if i < len(text) {
+			return text[i]
+		}
+		return 0
+	}
+	switch text[j] {
+	case '=':
+		switch at(j + 1) {
+		case '=', '~':
+			return opNone, j
+		case '>':
+			return opCode, j + 2
+		}
+		return opEqual, j + 1
+	case ':':
+		switch {
+		case at(j+1) == '=':
+			return opCode, j + 2
+		case at(j+1) == ':' && at(j+2) == '=':
+			return opCode, j + 3
+		case at(j+1) == ':' && at(j+2) == ':' && at(j+3) == '=':
+			return opCode, j + 4
+		case at(j+1) == ':':
+			return opNone, j
+		}
+		return opColon, j + 1
+	case '?', '+', '.', '|':
+		if at(j+1) == '=' {
+			return opEqual, j + 2
+		}
+		if at(j+1) == '|' && at(j+2) == '=' {
+			return opEqual, j + 3
+		}
+	case '-':
+		if at(j+1) == '>' {
+			return opCode, j + 2
+		}
+	case ',', '(':
+		return opTuple, j + 1
+	case 0xef: // ： the full width colon
+		if at(j+1) == 0xbc && at(j+2) == 0x9a {
+			return opColon, j + 3
+		}
+	}
+	return opNone, j
+}
+
+// pairValue finds V in key="NAME" value="V", {"name": "NAME", "value": "V"},
+// and the two lines of YAML.
+func pairValue(text []byte, i int, n *name, quote byte) (int, int, bool) {
+	// NAME itself has to be a value: after a quote or a colon or an equals sign.
+	k := n.start - 1
+	if quote != 0 && k >= 0 && text[k] == quote {
+		k--
+	}
+	for k >= 0 && space(text[k]) {
+		k--
+	}
+	if k < 0 || text[k] != ':' && text[k] != '=' && text[k] != '>' {
+		return 0, 0, false
+	}
+	j := i
+	for m := 0; j < len(text) && m < 60 && (blank(text[j]) || text[j] == ',' || text[j] == ';' || text[j] == '-'); m++ {
+		j++
+	}
+	if j == i || j >= len(text) {
+		return 0, 0, false
+	}
+	if text[j] == '"' || text[j] == '\'' {
+		j++
+	}
+	const value = "value"
+	if len(text)-j < len(value)+2 || !bytes.EqualFold(text[j:j+len(value)], []byte(value)) {
+		return 0, 0, false
+	}
+	j += len(value)
+	if text[j] == '"' || text[j] == '\'' {
+		j++
+	}
+	for j < len(text) && space(text[j]) {
+		j++
+	}
+	if j >= len(text) || text[j] != ':' && text[j] != '=' {
+		return 0, 0, false
+	}
+	j++
+	for j < len(text) && space(text[j]) {
+		j++
+	}
+	if j >= len(text) {
+		return 0, 0, false
+	}
+	if text[j] == '"' || text[j] == '\'' {
+		s, e, ok := quotedValue(text, j)
+		return s, e, ok && !shape.Placeholder(text[s:e])
+	}
+	e := j
+	for e < len(text) && text[e] != '\n' && text[e] != '\r' && text[e] != '"' && text[e] != ',' && text[e] != '}' && e-j < maxValue {
+		e++
+	}
+	for e > j && space(text[e-1]) {
+		e--
+	}
+	return j, e, e > j && !shape.Placeholder(text[j:e]) && text[j] != '{' && text[j] != '['
+}
+
+// quotedValue finds the end of the quoted text at j, on its line.
+func quotedValue(text []byte, j int) (start, end int, ok bool) {
+	q := text[j]
+	start = j + 1
+	for i := start; i < len(text) && i-start < maxValue; i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '\n':
+			return 0, 0, false
+		case q:
+			return start, i, i > start
+		}
+	}
+	return 0, 0, false
+}
+
+func trimmed(text []byte, s, e int, n *name) (int, int, bool) {
+	for s < e && blank(text[s]) {
+		s++
+	}
+	for e > s && blank(text[e-1]) {
+		e--
+	}
+	return s, e, s < e && plausibleQuoted(text[s:e], n, opEqual)
+}
+
+// yamlBlock takes the first line of a block: key: |\n  value.
+func yamlBlock(text []byte, j int, n *name) (int, int, bool) {
+	nl := bytes.IndexByte(text[j:min(len(text), j+8)], '\n')
+	if nl < 0 {
+		return 0, 0, false
+	}
+	s := j + nl + 1
+	for s < len(text) && space(text[s]) {
+		s++
+	}
+	e := s
+	for e < len(text) && text[e] != '\n' && text[e] != '\r' && e-s < maxValue {
+		e++
+	}
+	if e == s || !secretish(text[s:e]) {
+		return 0, 0, false
+	}
+	return s, e, true
+}
+
+// wordValue finds a value that only a space separates from its name:
+// --password V, netrc's password V, ENV NAME V.
+func wordValue(text []byte, i int, n *name) (int, int, bool) {
+	j := i
+	for j < len(text) && space(text[j]) && j-i < 10 {
+		j++
+	}
+	if j == i || j >= len(text) {
+		return 0, 0, false
+	}
+	netrc := n.class == passwordKey && !n.flag && netrcBefore(text, n.start)
+	env := n.upper && envBefore(text, n.start)
+	if !n.flag && !netrc && !env {
+		return 0, 0, false
+	}
+	if n.flag && !(n.start >= 2 && text[n.start-1] == '-') {
+		return 0, 0, false
+	}
+	if q := text[j]; q == '"' || q == '\'' {
+		s, e, ok := quotedValue(text, j)
+		return s, e, ok && !shape.Placeholder(text[s:e])
+	}
+	e := j
+	for e < len(text) && !blank(text[e]) && text[e] != '"' && text[e] != '\'' && text[e] != '`' && e-j < maxValue {
+		e++
+	}
+	v := text[j:e]
+	if len(v) == 0 || v[0] == '-' && n.flag || shape.Placeholder(v) {
+		return 0, 0, false
+	}
+	if netrc {
+		return j, e, true
+	}
+	if len(v) < 4 || word(v) || v[0] == '[' || v[0] == '<' || v[0] == '|' || v[0] == '>' || v[0] == '/' || pathLike(v) {
+		return 0, 0, false
+	}
+	return j, e, true
+}
+
+func netrcBefore(text []byte, at int) bool {
+	lo := max(0, at-200)
+	return bytes.Contains(text[lo:at], []byte("login ")) || bytes.Contains(text[lo:at], []byte("machine "))
+}
+
+func envBefore(text []byte, at int) bool {
+	for _, w := range [...]string{"ENV ", "ARG ", "setenv ", "setx ", "set -gx ", "set -x "} {
+		if at >= len(w) && string(text[at-len(w):at]) == w {
+			return true
+		}
+	}
+	return false
+}
+
+// word reports whether v is letters of one case (or capitalised), as words are.
+func word(v []byte) bool {
+	for i, c := range v {
+		switch {
+		case 'a' <= c && c <= 'z', c == '-', c == '_', c == '.', c >= 0x80:
+		case 'A' <= c && c <= 'Z':
+			if i > 0 && 'a' <= v[i-1] && v[i-1] <= 'z' && i > 1 {
+				// camelCase is an identifier, which is a word here.
+				continue
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func pathLike(v []byte) bool {
+	return v[0] == '/' && bytes.Count(v, []byte{'/'}) > 1 || bytes.HasPrefix(v, []byte("./")) || bytes.HasPrefix(v, []byte("../")) ||
+		bytes.HasPrefix(v, []byte("~/")) || bytes.Contains(v, []byte("://"))
+}
+
+// plausibleQuoted decides about a quoted value.
+func plausibleQuoted(v []byte, n *name, o op) bool {
+	if len(v) < 3 || shape.Placeholder(v) {
+		return false
+	}
+	if o == opTuple {
+		return secretish(v) || n.class == passwordKey && len(v) >= 6 && !word(v) && bytes.IndexByte(v, ' ') < 0 && !formatted(v)
+	}
+	if bytes.IndexByte(v, ' ') >= 0 {
+		// A sentence is a description, unless it is assigned as in a shell.
+		return n.upper && o == opEqual && n.class == passwordKey && bytes.Count(v, []byte{' '}) < 8 || !sentence(v) && secretWords(v)
+	}
+	if formatted(v) {
+		return false
+	}
+	switch n.class {
+	case passwordKey:
+		if word(v) {
+			return len(v) >= 6 && !known(v) && (o != opCode || !n.quoted) && !similar(v, n) && lowerWord(v) && configLike(n, o)
+		}
+		return !similar(v, n) && !pathLike(v)
+	case authKey:
+		return secretish(v)
+	}
+	if word(v) || pathLike(v) || similar(v, n) {
+		return len(v) >= 20 && shape.RandomLooking(v)
+	}
+	return len(v) >= 6 && tokenish(v)
+}
+
+// configLike says that the assignment is one of a configuration rather than
+// of a program.
+func configLike(n *name, o op) bool { return o == opEqual || o == opColon && n.quoted }
+
+func lowerWord(v []byte) bool {
+	for _, c := range v {
+		if c < 'a' || c > 'z' {
+			return false
+		}
+	}
+	return true
+}
+
+func known(v []byte) bool { return knownWords[string(bytes.ToLower(v))] }
+
+var knownWords = set("password", "passwd", "secret", "token", "username", "string", "required", "optional", "invalid", "incorrect", "field", "input",
+	"hidden", "text", "value", "credentials", "keyring", "plaintext", "encrypted", "hashed", "prompt", "stdin", "default", "disabled", "enabled", "bcrypt", "scrypt", "argon")
+
+// similar: password = "password", token: "access_token".
+func similar(v []byte, n *name) bool {
+	var buf [16]string
+	if len(v) > 64 {
+		return false
+	}
+	w := splitWords(string(v), buf[:0])
+	for _, x := range w {
+		for _, c := range x {
+			if '0' <= c && c <= '9' {
+				return false
+			}
+		}
+	}
+	for _, c := range v {
+		if !nameByte(c) {
+			return false
+		}
+	}
+	return classifyWords(w) != noSecret || len(w) > 1 && classifyWords(w[:len(w)-1]) != noSecret
+}
+
+// formatted: format strings, expressions, addresses.
+func formatted(v []byte) bool {
+	return bytes.Contains(v, []byte("${")) || bytes.Contains(v, []byte("{{")) || bytes.HasPrefix(v, []byte("%")) && len(v) <= 4 ||
+		v[0] == '{' && v[len(v)-1] == '}' || v[0] == '<' && v[len(v)-1] == '>' || bytes.Contains(v, []byte("%s")) || bytes.Contains(v, []byte("%v")) ||
+		bytes.Contains(v, []byte("://")) && bytes.IndexByte(v, '@') < 0 && len(v) > 20
+}
+
+// sentence: several words of letters.
+func sentence(v []byte) bool {
+	words, plain := 0, 0
+	for _, w := range bytes.Fields(v) {
+		words++
+		if word(bytes.Trim(w, ".,:;!?()'\"")) {
+			plain++
+		}
+	}
+	return words >= 2 && plain*3 >= words*2
+}
+
+func secretWords(v []byte) bool {
+	f := bytes.Fields(v)
+	return len(f) <= 4 && secretish(bytes.Join(f, nil))
+}
+
+// tokenish accepts a machine's value in text: digits among letters, or a long
+// mixture of cases, but no version, date, number with a unit.
+func tokenish(v []byte) bool {
+	digits, letters, other := 0, 0, 0
+	for _, c := range v {
+		switch {
+		case '0' <= c && c <= '9':
+			digits++
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':
+			letters++
+		case c >= 0x80 || c <= ' ':
+			return false
+		default:
+			other++
+		}
+	}
+	if digits == 0 {
+		return shape.RandomLooking(v) || other > 0 && letters > 0 && len(v) >= 8 && bytes.ContainsAny(v, "=+/!@#$^&*~") && !bytes.ContainsAny(v, "()[]{}<>,;:\\")
+	}
+	if letters == 0 {
+		return digits >= 4 && other == 0
+	}
+	return !bytes.ContainsAny(v, "()[]{}<>,;\\\"") || shape.RandomLooking(v) && len(v) >= 16
+}
+
+// bareValue reads a value without quotes at j and decides about it.
+func bareValue(text []byte, j int, n *name, o op, spaced bool) (int, int, bool) {
+	prev := byte(0)
+	if n.start > 0 {
+		prev = text[n.start-1]
+	}
+	query := o == opEqual && !spaced && (prev == '?' || prev == '&')
+	shell := o == opEqual && !spaced && (n.upper || n.flag)
+	e := j
+	for e < len(text) && e-j < maxValue {
+		ch := text[e]
+		if ch <= ' ' || ch == '"' || ch == '\'' || ch == '`' || ch == ';' || ch == '<' || ch == '>' || ch == '|' || ch == 0x7f {
+			break
+		}
+		if ch == '&' && (query || e+1 < len(text) && (text[e+1] == '&' || nameByte(text[e+1]) && bytes.IndexByte(text[e:min(len(text), e+40)], '=') > 0)) {
+			break
+		}
+		if ch == ',' && (e+1 >= len(text) || blank(text[e+1]) || !shell) {
+			break
+		}
+		if ch >= 0x80 && cjkPunctuation(text[e:]) {
+			break
+		}
+		e++
+	}
+	v := text[j:e]
+	for len(v) > 0 {
+		last := v[len(v)-1]
+		if last == ')' && bytes.IndexByte(v, '(') < 0 || last == ']' && bytes.IndexByte(v, '[') < 0 || last == '}' && bytes.IndexByte(v, '{') < 0 {
+			v = v[:len(v)-1]
+			continue
+		}
+		break
+	}
+	if len(v) > 1 && v[len(v)-1] == '\\' {
+		v = v[:len(v)-1]
+	}
+	e = j + len(v)
+	if len(v) < 3 || shape.Placeholder(v) || pathLike(v) || formatted(v) {
+		return 0, 0, false
+	}
+	if n.class == pluralKey || n.class == tokenKey {
+		if allDigits(v) {
+			return j, e, n.class == tokenKey && len(v) >= 4 && !(o == opCode)
+		}
+	}
+	switch {
+	case query || shell:
+		if n.class == authKey {
+			return j, e, secretish(v)
+		}
+		if call(v) {
+			return 0, 0, false
+		}
+		if word(v) {
+			return j, e, n.class == passwordKey && len(v) >= 5 && !known(v) && !similar(v, n) && lowerWord(v)
+		}
+		if n.class == passwordKey {
+			return j, e, len(v) >= 4
+		}
+		return j, e, len(v) >= 6 && tokenish(v)
+	}
+	if call(v) || word(v) || n.class == authKey && !secretish(v) || allDigits(v) && n.class != tokenKey && len(v) < 4 {
+		return 0, 0, false
+	}
+	if codeWord(v) && !(o == opColon && lineValue(text, n.start, e)) && !(o == opEqual && (!spaced || lineValue(text, n.start, e)) && shape.RandomLooking(v)) {
+		return 0, 0, false
+	}
+	if o == opCode {
+		return j, e, len(v) >= 12 && shape.RandomLooking(v)
+	}
+	if n.class == passwordKey {
+		return j, e, len(v) >= 5 && (tokenish(v) || symbols(v))
+	}
+	return j, e, len(v) >= 6 && tokenish(v) && (!spaced || len(v) >= 8 || lineValue(text, n.start, e))
+}
+
+func symbols(v []byte) bool {
+	return bytes.ContainsAny(v, "!@#$%^&*+=~/?") && len(v) >= 6 && !bytes.ContainsAny(v, "()[]{}")
+}
+
+func allDigits(v []byte) bool {
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(v) > 0
+}
+
+// call: an expression of a program rather than a value.
+func call(v []byte) bool {
+	i := 0
+	for i < len(v) && (nameByte(v[i]) && v[i] < 0x80 && v[i] != '-' || v[i] == ':' || v[i] == '>') {
+		i++
+	}
+	if i > 0 && i < len(v) && (v[i] == '(' || v[i] == '[' || v[i] == '{') && '9' < v[0] {
+		return true
+	}
+	return v[0] == '(' || v[0] == '[' || v[0] == '{' || v[0] == '&' && len(v) > 1 && word(v[1:]) || v[0] == '*' && word(v[1:]) || v[0] == '!' && word(v[1:])
+}
+
+// codeWord: an identifier, perhaps with a digit in it, or a dotted path of
+// identifiers.
+func codeWord(v []byte) bool {
+	digits := 0
+	for i, c := range v {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', c == '_':
+		case c == '.' && i > 0:
+		case '0' <= c && c <= '9' && i > 0:
+			digits++
+		default:
+			return false
+		}
+	}
+	return digits <= 3 || len(v) < 12
+}
+
+// lineValue says that name and value are a line of their own, as in YAML or
+// ini: nothing but indentation, a list dash or a diff sign before, nothing
+// after.
+func lineValue(text []byte, nameStart, end int) bool {
+	for end < len(text) && text[end] != '\n' && text[end] != '\r' {
+		if !space(text[end]) {
+			return text[end] == '#' && space(text[end-1])
+		}
+		end++
+	}
+	i := nameStart - 1
+	if i >= 0 && (text[i] == '"' || text[i] == '\'') {
+		i--
+	}
+	for i >= 0 && (space(text[i]) || text[i] == '-' || text[i] == '+') {
+		i--
+	}
+	return i < 0 || text[i] == '\n' || text[i] == '\r'
+}
+
+func cjkPunctuation(b []byte) bool {
+	if len(b) < 3 {
+		return false
+	}
+	// U+3000..U+303F and the full width forms.
+	return b[0] == 0xe3 && b[1] == 0x80 || b[0] == 0xef && (b[1] == 0xbc || b[1] == 0xbd)
+}

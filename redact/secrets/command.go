@@ -1,0 +1,270 @@
+package secrets
+
+import (
+	"bytes"
+	"encoding/base64"
+	"unicode/utf8"
+
+	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/redact/internal/shape"
+)
+
+func decodeUserPassword(b []byte) ([]byte, bool) {
+	b = bytes.TrimRight(b, "=")
+	enc := base64.RawStdEncoding
+	if bytes.ContainsAny(b, "-_") {
+		enc = base64.RawURLEncoding
+	}
+	d, err := enc.DecodeString(string(b))
+	if err != nil || !utf8.Valid(d) {
+		return nil, false
+	}
+	for _, c := range d {
+		if c < ' ' {
+			return nil, false
+		}
+	}
+	return d, true
+}
+
+// commandRule finds passwords in arguments of commands whose flags have no
+// telling names.
+func commandRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-command",
+		Description: "The password argument of curl -u, mysql -p, sshpass -p, redis-cli -a, docker login -p, openssl pass:, keytool, ldap tools, and of echo … | docker login.",
+		Literals: []string{"curl ", "wget ", "mysql", "mariadb", "sshpass", "redis-cli", "docker login", "podman login", "helm registry login", "pass:", "-storepass", "-keypass", "ldap",
+			"mongo", "smbclient", "htpasswd ", "unzip -p", "zip -p", "7z ", "gpg ", "net use", "--password-stdin", "xfreerdp", "sqlcmd", "mongodump", "rabbitmqctl", "http -a", "az login", "cqlsh", "--user "},
+		Find: findCommand,
+	}
+}
+
+// flags of a command, by its name: which take a password, and whether it may
+// be glued to the flag or comes behind a colon.
+type commandFlags struct {
+	name  string
+	flags []string
+	glued bool // -pSECRET
+	colon bool // user:SECRET
+}
+
+var commands = []commandFlags{
+	{"curl", []string{"-u", "--user", "-U", "--proxy-user"}, true, true},
+	{"wget", []string{"--http-password", "--password"}, false, false},
+	{"mysqldump", []string{"-p"}, true, false},
+	{"mysqladmin", []string{"-p"}, true, false},
+	{"mysqlimport", []string{"-p"}, true, false},
+	{"mysqlsh", []string{"-p"}, true, false},
+	{"mysql", []string{"-p"}, true, false},
+	{"mariadb-dump", []string{"-p"}, true, false},
+	{"mariadb", []string{"-p"}, true, false},
+	{"sshpass", []string{"-p"}, true, false},
+	{"redis-cli", []string{"-a", "--pass"}, false, false},
+	{"docker login", []string{"-p"}, false, false},
+	{"podman login", []string{"-p"}, false, false},
+	{"helm registry login", []string{"-p"}, false, false},
+	{"ldap", []string{"-w"}, false, false},
+	{"mongodump", []string{"-p"}, false, false},
+	{"mongo", []string{"-p"}, false, false},
+	{"smbclient", []string{"-U"}, false, false},
+	{"unzip", []string{"-P"}, false, false},
+	{"zip", []string{"-P"}, false, false},
+	{"7z", []string{"-p"}, true, false},
+	{"gpg", []string{"--passphrase"}, false, false},
+	{"sqlcmd", []string{"-P"}, false, false},
+	{"az login", []string{"-p"}, false, false},
+	{"cqlsh", []string{"-p"}, false, false},
+	{"http", []string{"-a"}, false, true},
+}
+
+func findCommand(c *redact.Candidate) {
+	text, start := c.Text(), c.Start()
+	lit := string(bytes.ToLower(text[start:c.End()]))
+	switch lit {
+	case "pass:":
+		findPassColon(c)
+		return
+	case "-storepass", "-keypass":
+		i := run(text, c.End(), func(b byte) bool { return space(b) || b == '=' })
+		if i > c.End() {
+			emitWord(c, text, i)
+		}
+		return
+	case "--password-stdin":
+		findEcho(c)
+		return
+	case "--user ":
+		if s, e, ok := shellWord(text, c.End()); ok {
+			userPassword(c, text, s, e)
+		}
+		return
+	}
+	if start > 0 && (alnum(text[start-1]) || text[start-1] == '_') {
+		return
+	}
+	for i := range commands {
+		cmd := &commands[i]
+		if len(text)-start < len(cmd.name) || !bytes.EqualFold(text[start:start+len(cmd.name)], []byte(cmd.name)) {
+			continue
+		}
+		if lit == "docker login" || lit == "podman login" {
+			findEcho(c)
+		}
+		findFlags(c, cmd, start+len(cmd.name))
+		return
+	}
+}
+
+// findFlags reads the words of a command line.
+func findFlags(c *redact.Candidate, cmd *commandFlags, i int) {
+	text := c.Text()
+	for n := 0; n < 100 && i < len(text); n++ {
+		for i < len(text) && (space(text[i]) || text[i] == '\\' && i+1 < len(text) && (text[i+1] == '\n' || text[i+1] == '\r') || (text[i] == '\n' || text[i] == '\r') && i > 0 && (text[i-1] == '\\' || text[i-1] == '\r')) {
+			i++
+		}
+		s, e, ok := shellWord(text, i)
+		if !ok {
+			return
+		}
+		w := text[s:e]
+		quoted := s > i
+		for _, f := range cmd.flags {
+			if quoted || !bytes.HasPrefix(w, []byte(f)) {
+				continue
+			}
+			vs, ve := s+len(f), e
+			switch {
+			case len(w) == len(f):
+				if ve < len(text) && (text[ve] == '\'' || text[ve] == '"') && cmd.glued { // -p'SECRET'
+					vs, ve, ok = shellWord(text, ve)
+				} else {
+					if cmd.name == "mysql" || cmd.name == "mysqldump" || cmd.name == "mysqladmin" || cmd.name == "mariadb" {
+						continue // -p alone asks
+					}
+					vs, ve, ok = shellWord(text, run(text, e, space))
+				}
+				if !ok {
+					return
+				}
+			case f[1] == '-' && w[len(f)] != '=':
+				continue
+			case w[len(f)] == '=' && f[1] == '-':
+				vs++
+			case !cmd.glued:
+				continue
+			}
+			if vs < ve && (text[vs] == '\'' || text[vs] == '"') {
+				vs, ve, ok = shellWord(text, vs)
+				if !ok {
+					return
+				}
+			}
+			v := text[vs:ve]
+			if cmd.colon {
+				userPassword(c, text, vs, ve)
+			} else if len(v) >= 3 && !shape.Placeholder(v) && v[0] != '-' {
+				c.Emit(vs, ve)
+			}
+			e = max(e, ve)
+		}
+		i = e
+		if i < len(text) && (text[i] == '\'' || text[i] == '"') {
+			i++
+		}
+	}
+}
+
+// userPassword emits what follows the colon of user:password.
+func userPassword(c *redact.Candidate, text []byte, s, e int) {
+	colon := bytes.IndexByte(text[s:e], ':')
+	if colon < 0 || bytes.HasPrefix(text[s+colon:e], []byte("://")) {
+		return
+	}
+	v := text[s+colon+1 : e]
+	if len(v) == 0 || shape.Placeholder(v) || allDigits(v) && len(v) < 6 {
+		return
+	}
+	c.Emit(s+colon+1, e)
+}
+
+// shellWord reads one word of a command line: the limits of its content. A
+// separator, a comment or the end of the line is none.
+func shellWord(text []byte, i int) (start, end int, ok bool) {
+	if i >= len(text) {
+		return 0, 0, false
+	}
+	switch text[i] {
+	case '\n', '\r', '|', ';', '&', '#', ')', '`', '<', '>':
+		return 0, 0, false
+	case '\'', '"':
+		q := text[i]
+		for e := i + 1; e < len(text) && e-i < maxValue && text[e] != '\n'; e++ {
+			if text[e] == '\\' && q == '"' {
+				e++
+				continue
+			}
+			if text[e] == q {
+				return i + 1, e, true
+			}
+		}
+		return 0, 0, false
+	}
+	e := i
+	for e < len(text) && e-i < maxValue && !blank(text[e]) && text[e] != '\'' && text[e] != '"' && text[e] != '`' && text[e] != '|' && text[e] != ';' && text[e] < 0x80 {
+		e++
+	}
+	return i, e, e > i
+}
+
+func emitWord(c *redact.Candidate, text []byte, i int) {
+	s, e, ok := shellWord(text, i)
+	if ok && e-s >= 3 && !shape.Placeholder(text[s:e]) && text[s] != '-' {
+		c.Emit(s, e)
+	}
+}
+
+// findPassColon takes openssl's pass:SECRET after -passin, -passout, -pass, -k.
+func findPassColon(c *redact.Candidate) {
+	text, start := c.Text(), c.Start()
+	lo := max(0, start-16)
+	before := text[lo:start]
+	if !bytes.Contains(before, []byte("-pass")) && !bytes.Contains(before, []byte("-k ")) {
+		return
+	}
+	emitWord(c, text, c.End())
+}
+
+// findEcho takes the text that echo or printf gives to a login command.
+func findEcho(c *redact.Candidate) {
+	text := c.Text()
+	line := bytes.LastIndexByte(text[max(0, c.Start()-512):c.Start()], '\n') + 1
+	if c.Start() > 512 {
+		line += c.Start() - 512
+	}
+	part := text[line:c.Start()]
+	bar := bytes.LastIndexByte(part, '|')
+	if bar < 0 {
+		return
+	}
+	for _, w := range [...]string{"echo ", "printf ", "<<< "} {
+		at := bytes.LastIndex(part[:bar], []byte(w))
+		if at < 0 {
+			continue
+		}
+		i := line + at + len(w)
+		for i < len(text) && space(text[i]) {
+			i++
+		}
+		s, e, ok := shellWord(text, i)
+		for ok && e-s <= 3 && text[s] == '-' { // echo -n
+			s, e, ok = shellWord(text, run(text, e, space))
+		}
+		if ok && e-s <= 4 && text[s] == '%' { // printf '%s'
+			s, e, ok = shellWord(text, run(text, e+1, space))
+		}
+		if ok && e-s >= 4 && !shape.Placeholder(text[s:e]) && s < line+bar {
+			c.Emit(s, e)
+		}
+		return
+	}
+}

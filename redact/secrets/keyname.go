@@ -1,0 +1,285 @@
+package secrets
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/redact/internal/shape"
+)
+
+// Classes of key names. They say what of the value is secret.
+const (
+	noSecret    = iota
+	passwordKey // a person chose it: any value
+	tokenKey    // a machine made it: any value that stands in JSON, a plausible one in text
+	authKey     // "auth", "pass": the value decides
+	headerKey   // Authorization: a scheme, then the credential
+	cookieKey   // cookies, some of which are secret
+	pluralKey   // tokens: secret as text, a quantity as a number
+)
+
+// keyRule takes values under keys that name a secret.
+func keyRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-key-name",
+		Description: "The value of a member whose key names a secret: password, apiKey, db.password, refreshTokens, Authorization, client-key-data.",
+		Key:         classifyKey,
+		Accept:      acceptValue,
+	}
+}
+
+func acceptValue(class int, v []byte, number bool) (int, int, bool) {
+	if number {
+		return 0, len(v), (class == passwordKey || class == tokenKey) && len(v) >= 4 && !bytes.ContainsAny(v, ".eE")
+	}
+	if shape.Placeholder(v) {
+		return 0, 0, false
+	}
+	switch class {
+	case headerKey:
+		return headerCredential(v)
+	case cookieKey:
+		return 0, 0, false // the rule for headers looks into it
+	case authKey:
+		if len(v) < 6 || !secretish(v) {
+			return 0, 0, false
+		}
+	case pluralKey:
+		for _, c := range v {
+			if c < '0' || c > '9' {
+				return 0, len(v), true
+			}
+		}
+		return 0, 0, false
+	case tokenKey:
+		if quantity(v) {
+			return 0, 0, len(v) >= 4
+		}
+	}
+	return 0, len(v), true
+}
+
+// quantity reports whether v is a short number in words of a configuration.
+func quantity(v []byte) bool {
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(v) < 4
+}
+
+// headerCredential finds the credential behind a scheme: Bearer x.
+func headerCredential(v []byte) (int, int, bool) {
+	start := 0
+	if sp := bytes.IndexByte(v, ' '); sp > 0 && scheme(v[:sp]) {
+		start = sp
+		for start < len(v) && v[start] == ' ' {
+			start++
+		}
+	}
+	if start == len(v) || shape.Placeholder(v[start:]) {
+		return 0, 0, false
+	}
+	return start, len(v), true
+}
+
+func scheme(b []byte) bool {
+	switch strings.ToLower(string(b)) {
+	case "bearer", "basic", "token", "digest", "negotiate", "ntlm", "apikey", "api-key", "key", "hmac", "jwt", "oauth", "mac", "hawk", "sso-key",
+		"splunk", "genie", "genietoken", "bot", "aws4-hmac-sha256", "sharedaccesssignature", "sharedkey", "dpop", "gateway", "discord":
+		return true
+	}
+	return false
+}
+
+// secretish accepts a value that reads like a secret wherever it stands.
+func secretish(v []byte) bool {
+	if bytes.IndexByte(v, ' ') >= 0 {
+		return false
+	}
+	if shape.RandomLooking(v) {
+		return true
+	}
+	return len(v) >= 16 && redact.Entropy(v) > 3.5 && bytes.ContainsAny(v, "0123456789=+/")
+}
+
+// classifyKey reads a key name word by word: camelCase, snake_case,
+// kebab-case, dotted. In such a name the last word is what it is about:
+// a "token type" is a type, a "max token" a quantity.
+func classifyKey(key []byte) int {
+	if len(key) < 3 || len(key) > 128 {
+		return noSecret
+	}
+	var buf [16]string
+	w := splitWords(string(key), buf[:0])
+	return classifyWords(w)
+}
+
+func classifyWords(w []string) int {
+	for len(w) > 1 && (suffix[w[len(w)-1]] || '0' <= w[len(w)-1][0] && w[len(w)-1][0] <= '9') {
+		w = w[:len(w)-1]
+	}
+	for i := len(w) - 1; i >= 0; i-- {
+		class := wordClass(w, i)
+		if class == noSecret {
+			continue
+		}
+		for _, after := range w[i+1:] {
+			if about[after] {
+				return noSecret
+			}
+		}
+		if class == tokenKey || class == pluralKey {
+			for j := 0; j < i; j++ {
+				if measure[w[j]] {
+					return noSecret
+				}
+			}
+		}
+		if i < len(w)-1 && (class == authKey || class == cookieKey) {
+			return noSecret
+		}
+		return class
+	}
+	return noSecret
+}
+
+func wordClass(w []string, i int) int {
+	word := w[i]
+	prev := ""
+	if i > 0 {
+		prev = w[i-1]
+	}
+	switch word {
+	case "password", "passwd", "pwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "contrasena", "senha", "userpass",
+		"dbpass", "dbpassword", "mypassword", "userpassword", "passwords", "pgpassword", "rootpassword", "adminpassword", "storepass", "keypass":
+		return passwordKey
+	case "pass":
+		if i == len(w)-1 && i > 0 {
+			return passwordKey
+		}
+		return authKey
+	case "secret", "token", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "authtoken", "accesstoken", "refreshtoken", "idtoken",
+		"clientsecret", "appsecret", "authkey", "apisecret", "sharedsecret", "bearertoken", "sessiontoken", "credential", "credentials", "creds",
+		"encryptionkey", "signingkey", "masterkey", "accountkey", "sharedaccesskey", "licensekey", "servicekey", "bottoken", "jwt", "bearer",
+		"secretaccesskey", "connectionstring", "psk", "webhooksecret", "presharedkey", "storagekey", "deploykey", "sshkey", "hmackey", "otpsecret":
+		return tokenKey
+	case "secrets":
+		return pluralKey
+	case "tokens", "apikeys":
+		return pluralKey
+	case "authorization":
+		return headerKey
+	case "cookie", "cookies":
+		return cookieKey
+	case "auth":
+		return authKey
+	case "key", "keys":
+		switch prev {
+		case "api", "access", "secret", "private", "encryption", "signing", "auth", "account", "storage", "shared", "master", "license", "licence", "service",
+			"app", "application", "consumer", "webhook", "ssh", "deploy", "admin", "subscription", "hmac", "jwt", "cipher", "decryption", "crypto", "project",
+			"server", "integration", "ingest", "write", "user", "restricted", "recovery", "preshared", "root", "sas", "wallet", "age", "registration", "live", "openai":
+			if word == "keys" {
+				return pluralKey
+			}
+			if prev == "server" || prev == "user" || prev == "project" || prev == "write" || prev == "service" || prev == "live" || prev == "root" || prev == "account" && i == 1 {
+				return authKey
+			}
+			return tokenKey
+		case "client":
+			return authKey
+		}
+	case "data":
+		if prev == "key" && i > 1 && w[i-2] == "client" {
+			return tokenKey // kubeconfig: client-key-data
+		}
+	}
+	if len(word) > 8 {
+		for _, s := range [...]string{"password", "passwd", "passphrase"} {
+			if strings.HasSuffix(word, s) {
+				return passwordKey
+			}
+		}
+		for _, s := range [...]string{"apikey", "secretkey", "accesskey", "privatekey", "token", "secret"} {
+			if strings.HasSuffix(word, s) {
+				return tokenKey
+			}
+		}
+	}
+	return noSecret
+}
+
+// suffix words do not change what a name is about.
+var suffix = set("value", "plain", "plaintext", "raw", "text", "string", "str", "b64", "base64", "encoded", "prod", "production", "dev", "staging",
+	"test", "live", "old", "new", "current", "previous", "backup", "primary", "secondary", "default", "override", "1", "2", "3", "4", "5", "0", "a", "b")
+
+// about words after a secret's name make it a name for something else.
+var about = set("count", "counts", "max", "min", "limit", "limits", "length", "len", "size", "num", "number", "total", "usage", "used", "type", "types",
+	"name", "names", "id", "ids", "url", "uri", "urls", "endpoint", "path", "paths", "file", "files", "filename", "dir", "env", "var", "variable", "ref", "refs",
+	"reference", "expires", "expiry", "expire", "expired", "expiration", "ttl", "age", "lifetime", "policy", "strength", "required", "enabled",
+	"disabled", "valid", "invalid", "present", "missing", "status", "state", "hint", "label", "field", "fields", "placeholder", "regex", "pattern", "format",
+	"algorithm", "alg", "algo", "version", "provider", "method", "mode", "scheme", "schema", "reset", "changed", "updated", "created", "at", "on", "in", "seconds", "sec", "ms",
+	"time", "date", "index", "offset", "position", "kind", "class", "list", "map", "set", "store", "manager", "validator", "validation", "parser",
+	"counter", "bucket", "budget", "window", "rate", "cost", "price", "source", "issuer", "audience", "scope", "scopes", "prefix", "suffix", "header",
+	"headers", "column", "table", "arn", "vault", "generator", "rotation", "rotate", "less", "handler", "func", "function", "callback", "error", "errors",
+	"message", "rules", "rule", "check", "checks", "match", "change", "manager", "input", "output", "prompt", "form", "page", "link", "button", "dialog", "help",
+	"description", "title", "example", "sample", "template", "stream", "estimate", "per", "mask", "masked", "optional", "exists", "found", "ok",
+	"s", "ed", "ing", "attempts", "attempt", "retries", "history", "owner", "user", "username", "host", "port", "db", "service", "client", "server", "region",
+	"lower", "upper", "words", "grammar", "kinds", "iv", "salt", "alias", "fingerprint", "thumbprint", "pair", "ring", "board", "code", "frame", "selector", "word")
+
+// measure words before "token" make it a quantity or a place in a list.
+var measure = set("max", "min", "input", "output", "total", "prompt", "completion", "reasoning", "cached", "cache", "thinking", "num", "n", "nr",
+	"remaining", "available", "context", "budget", "generated", "sampled", "per", "stop", "eos", "bos", "pad", "unk", "mask", "sep", "cls", "page", "next",
+	"continuation", "cursor", "sync", "used", "estimated", "maximum", "minimum", "count", "limit", "average", "avg", "mean", "first", "last",
+	"previous", "prev", "public", "special", "image", "audio", "visible", "hidden", "accepted", "rejected", "prediction", "billed",
+	"creation", "window", "overlap", "chunk", "idempotency", "cancellation", "pagination", "more", "lexer", "end", "start")
+
+func set(ss ...string) map[string]bool {
+	m := make(map[string]bool, len(ss))
+	for _, s := range ss {
+		m[s] = true
+	}
+	return m
+}
+
+// splitWords cuts a name into lower-case words. Digits at a word's end stay
+// apart from it: password2 is "password", "2".
+func splitWords(key string, out []string) []string {
+	start := -1
+	flush := func(end int) {
+		if start >= 0 && end > start {
+			out = append(out, strings.ToLower(key[start:end]))
+		}
+		start = -1
+	}
+	for i := 0; i < len(key); i++ {
+		c := key[i]
+		upper := 'A' <= c && c <= 'Z'
+		lower := 'a' <= c && c <= 'z' || c >= 0x80
+		dig := '0' <= c && c <= '9'
+		switch {
+		case !upper && !lower && !dig:
+			flush(i)
+			continue
+		case start < 0:
+			start = i
+			continue
+		}
+		p := key[i-1]
+		pUpper := 'A' <= p && p <= 'Z'
+		pDigit := '0' <= p && p <= '9'
+		switch {
+		case upper && !pUpper,
+			dig != pDigit && !(pDigit && i-start == 1 && start > 0):
+			flush(i)
+			start = i
+		case lower && pUpper && i-1 > start:
+			flush(i - 1)
+			start = i - 1
+		}
+	}
+	flush(len(key))
+	return out
+}

@@ -1,0 +1,47 @@
+package secrets
+
+import (
+	"sync"
+
+	"github.com/zricethezav/gitleaks/v8/config"
+
+	"github.com/otel-bridge/otel-bridge/redact"
+)
+
+// Name is the name under which policies extend the set.
+const Name = "builtin:secrets"
+
+// version goes up when our own rules change: it is part of the policy hash.
+const version = 1
+
+var build = sync.OnceValue(func() *redact.Policy {
+	p, err := redact.ParsePolicy(Name, []byte(config.DefaultConfig))
+	if err != nil {
+		// The text is compiled in and tested; a module whose rules do not
+		// parse must not run without them.
+		panic("redact/secrets: gitleaks' default rules: " + err.Error())
+	}
+	return p.With(Name, rules()...)
+})
+
+// Policy is "builtin:secrets". It is built once and shared.
+func Policy() *redact.Policy { return build() }
+
+func rules() []redact.Rule {
+	rs := []redact.Rule{
+		keyRule(),
+		assignmentRule(),
+		headerRule(),
+		commandRule(),
+		vendorRule(),
+		pemRule(),
+		puttyRule(),
+		userInfoRule(),
+		awsRule(),
+	}
+	for i := range rs {
+		rs[i].Rank = redact.RankSecret
+		rs[i].Version = version
+	}
+	return rs
+}

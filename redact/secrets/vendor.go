@@ -1,0 +1,336 @@
+package secrets
+
+import (
+	"bytes"
+
+	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/redact/internal/shape"
+)
+
+// vendorPrefixes begin tokens of known makers.
+var vendorPrefixes = []string{
+	"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
+	"glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glimt-", "glagent-", "gloas-", "glsoat-", "glffct-",
+	"sk-", "pplx-", "xai-", "gsk_", "hf_", "r8_", "nvapi-", "fw_", "tgp_v1_",
+	"xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxe-", "xoxe.", "xoxc-", "xoxd-", "xapp-",
+	"sk_live_", "sk_test_", "rk_live_", "rk_test_", "pk_live_", "whsec_", "sk_prod_", "rk_prod_",
+	"npm_", "pypi-AgE", "rubygems_", "cio", "dckr_pat_", "dckr_oat_", "AIza", "ya29.", "GOCSPX-", "1//0",
+	"AKIA", "ASIA", "ABIA", "ACCA", "LTAI", "doo_v1_", "dop_v1_", "dor_v1_", "dapi", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit.",
+	"hvs.", "hvb.", "hvr.", "s.", "ATATT3", "ATCTT3", "ATBB", "ntn_", "secret_", "lin_api_", "lin_oauth_", "figd_", "figdr_", "figo_", "PMAK-", "pul-",
+	"SG.", "key-", "sntryu_", "sntrys_", "shpat_", "shpca_", "shppa_", "shpss_", "sbp_", "sq0atp-", "sq0csp-", "sq0idp-", "EAAA", "NRAK-", "NRII-", "NRJS-",
+	"glsa_", "glc_", "AGE-SECRET-KEY-1", "SK", "tskey-", "fo1_", "fm1a_", "fm1r_", "fm2_", "eyJ", "pat", "phc_", "phx_", "rdme_", "dt0c01.", "dt0s01.",
+	"pscale_tkn_", "pscale_oauth_", "pscale_pw_", "PRIVATE-TOKEN", "v1.0-", "EZAK", "EZTK", "ops_eyJ", "p8e-", "sgp_", "shippo_live_", "shippo_test_",
+	"lsv2_pt_", "lsv2_sk_", "e2b_", "tvly-", "jina_", "vercel_", "vcp_", "cfut_", "cfat_", "bkua_", "CFPAT-", "duffel_", "FLWSECK", "xkeysib-", "xsmtpsib-", "API-", "atlasv1.",
+}
+
+// vendorRule finds tokens by their makers' prefixes, looser than gitleaks
+// does: a known prefix and at least 16 token characters.
+func vendorRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-vendor-token",
+		Description: "A token with a vendor's prefix (ghp_, sk-, xoxb-, glpat-, AIza, hvs., …) and at least 16 token characters.",
+		Literals:    vendorLiterals(),
+		Find:        findVendor,
+	}
+}
+
+func vendorLiterals() []string {
+	seen := map[string]bool{}
+	var out []string
+	for _, p := range vendorPrefixes {
+		switch p {
+		case "s.", "PRIVATE-TOKEN", "API-", "pat", "SK", "secret_", "key-", "cio", "1//0", "dapi", "EAAA", "atlasv1.", "eyJ", "v1.0-", "ATBB":
+			continue // these have a shape of their own below
+		}
+		if !seen[p] {
+			seen[p] = true
+			out = append(out, p)
+		}
+	}
+	return append(out, ".atlasv1.", "key-", "cio", "dapi", "eaaa", "eyj", "sk", "pat", "secret_", "1//0", "t3blbkfj", "hooks.slack.com/", "discord.com/api/webhooks/",
+		"discordapp.com/api/webhooks/", "nral", "-us", "q~", ":aa", "ingest.", "sentry.io")
+}
+
+func tokenByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
+}
+
+func alnum(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// run extends end over bytes that ok accepts.
+func run(text []byte, end int, ok func(byte) bool) int {
+	for end < len(text) && ok(text[end]) {
+		end++
+	}
+	return end
+}
+
+func runBack(text []byte, start, most int, ok func(byte) bool) int {
+	for n := 0; start > 0 && n < most && ok(text[start-1]); n++ {
+		start--
+	}
+	return start
+}
+
+func hexByte(c byte) bool { return shape.Hex([]byte{c}) }
+
+func findVendor(c *redact.Candidate) {
+	text, start, end := c.Text(), c.Start(), c.End()
+	lit := text[start:end]
+	// Literals that are not beginnings.
+	switch string(bytes.ToLower(lit)) {
+	case "hooks.slack.com/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/":
+		findWebhook(c)
+		return
+	case "ingest.", "sentry.io":
+		findDSN(c)
+		return
+	case "t3blbkfj", "nral", "-us", "q~", ":aa", ".atlasv1.":
+		findInner(c)
+		return
+	}
+	if start > 0 && tokenByte(text[start-1]) && !(text[start-1] == '-' && start > 1 && !tokenByte(text[start-2])) {
+		return
+	}
+	prefix := ""
+	for _, p := range vendorPrefixes {
+		if len(p) == len(lit) && string(lit) == p && len(p) > len(prefix) {
+			prefix = p
+		}
+	}
+	if prefix == "" {
+		return
+	}
+	e := run(text, end, tokenByte)
+	switch prefix {
+	case "SK": // Twilio
+		if e-end == 32 && shape.Hex(text[end:e]) {
+			c.Emit(start, e)
+		}
+		return
+	case "cio": // crates.io
+		if e-end == 32 && shape.RandomLooking(text[end:e]) && bytes.IndexByte(text[end:e], '_') < 0 {
+			c.Emit(start, e)
+		}
+		return
+	case "dapi":
+		if h := run(text, end, hexByte); h-end >= 32 {
+			c.Emit(start, run(text, h, tokenByte))
+		}
+		return
+	case "pat": // Airtable
+		if e-end == 14 && e < len(text) && text[e] == '.' {
+			if h := run(text, e+1, hexByte); h-e-1 >= 32 {
+				c.Emit(start, h)
+			}
+		}
+		return
+	case "key-": // Mailgun
+		if h := run(text, end, hexByte); h-end >= 32 && h == e {
+			c.Emit(start, e)
+		}
+		return
+	case "secret_": // Notion
+		if e-end >= 40 && shape.RandomLooking(text[end:e]) {
+			c.Emit(start, e)
+		}
+		return
+	case "EAAA": // Square, Facebook
+		if e-end >= 40 && shape.RandomLooking(text[end:e]) {
+			c.Emit(start, e)
+		}
+		return
+	case "1//0": // Google refresh tokens
+		if e-end >= 32 {
+			c.Emit(start, e)
+		}
+		return
+	case "eyJ":
+		findJWT(c)
+		return
+	case "AKIA", "ASIA", "ABIA", "ACCA":
+		if k := run(text, end, alnum); k == e && k-end == 16 && !bytes.HasSuffix(text[end:k], []byte("EXAMPLE")) && upperDigits(text[end:k]) {
+			c.Emit(start, k)
+		}
+		return
+	case "AIza":
+		if e-end >= 30 {
+			c.Emit(start, e)
+		}
+		return
+	case "SG.":
+		if e-end >= 16 && e < len(text) && text[e] == '.' {
+			e = run(text, e+1, tokenByte)
+			c.Emit(start, e)
+		}
+		return
+	case "ATATT3", "ATCTT3":
+		e = run(text, e, func(b byte) bool { return tokenByte(b) || b == '=' })
+	case "hvs.", "hvb.", "hvr.", "ya29.", "dt0c01.", "dt0s01.", "glpat-", "glrt-", "gldt-", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "tgp_v1_",
+		"ATBB", "pscale_tkn_", "pscale_oauth_", "pscale_pw_", "tskey-", "xoxe.", "sntrys_", "fm1a_", "fm1r_", "fm2_", "fo1_", "glc_", "ops_eyJ", "sq0csp-", "xoxd-":
+		e = run(text, end, func(b byte) bool { return tokenByte(b) || b == '.' || b == '+' || b == '/' || b == '=' || b == '%' })
+		for e > end && text[e-1] == '.' {
+			e--
+		}
+	}
+	body := text[end:e]
+	if len(body) < 16 || !tokenBody(body) {
+		return
+	}
+	for e > end && text[e-1] == '-' { // a dash of the sentence
+		e--
+	}
+	c.Emit(start, e)
+}
+
+func upperDigits(b []byte) bool {
+	for _, c := range b {
+		if !('A' <= c && c <= 'Z' || '0' <= c && c <= '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// tokenBody tells a token's characters from words and masks: words have no
+// digits and one case.
+func tokenBody(b []byte) bool {
+	digits := 0
+	var lo, up bool
+	first := b[0]
+	same := true
+	for _, c := range b {
+		same = same && (c == first || c == 'x' || c == 'X' || c == '*')
+		switch {
+		case '0' <= c && c <= '9':
+			digits++
+		case 'a' <= c && c <= 'z':
+			lo = true
+		case 'A' <= c && c <= 'Z':
+			up = true
+		}
+	}
+	if same || shape.Placeholder(b) {
+		return false
+	}
+	if digits == 0 {
+		return lo && up && shape.RandomLooking(b)
+	}
+	if digits == 1 && !up && bytes.ContainsAny(b, "-_") {
+		return false // sk-learn-2-something
+	}
+	return true
+}
+
+// findJWT takes three base64url segments, of which the first is a JSON object.
+func findJWT(c *redact.Candidate) {
+	text, start := c.Text(), c.Start()
+	a := run(text, start, tokenByte)
+	if a-start < 12 || a >= len(text) || text[a] != '.' {
+		return
+	}
+	b := run(text, a+1, tokenByte)
+	if b-a-1 < 8 && !(b-a-1 == 0) {
+		return
+	}
+	e := b
+	for n := 0; n < 3 && e < len(text) && text[e] == '.'; n++ { // JWE has five segments
+		x := run(text, e+1, func(ch byte) bool { return tokenByte(ch) || ch == '=' })
+		if x == e+1 {
+			break
+		}
+		e = x
+	}
+	if b-a-1 == 0 && e-start < 40 {
+		return
+	}
+	if e == b && (b-a < 20 || !shape.RandomLooking(text[a+1:b])) {
+		return
+	}
+	c.Emit(start, e)
+}
+
+// findWebhook takes the URLs of Slack's and Discord's incoming webhooks whole.
+func findWebhook(c *redact.Candidate) {
+	text, start, end := c.Text(), c.Start(), c.End()
+	e := run(text, end, func(b byte) bool { return tokenByte(b) || b == '/' || b == '+' })
+	if e-end < 24 {
+		return
+	}
+	for _, s := range [...]string{"https://", "http://"} {
+		if start >= len(s) && string(text[start-len(s):start]) == s {
+			start -= len(s)
+			break
+		}
+	}
+	for e > end && text[e-1] == '/' {
+		e--
+	}
+	c.Emit(start, e)
+}
+
+// findDSN takes a Sentry DSN whole: https://key@host.ingest.sentry.io/project.
+func findDSN(c *redact.Candidate) {
+	text := c.Text()
+	s := runBack(text, c.Start(), 200, func(b byte) bool { return alnum(b) || b == '.' || b == '-' })
+	if s == 0 || text[s-1] != '@' {
+		return
+	}
+	k := runBack(text, s-1, 80, func(b byte) bool { return hexByte(b) || b == ':' })
+	if s-1-k < 32 {
+		return
+	}
+	if k >= 3 && string(text[k-3:k]) == "://" {
+		k = runBack(text, k-3, 8, alnum)
+	}
+	e := run(text, c.End(), func(b byte) bool { return alnum(b) || b == '.' || b == '-' || b == '/' || b == ':' })
+	for e > 0 && (text[e-1] == '.' || text[e-1] == ':') {
+		e--
+	}
+	c.Emit(k, e)
+}
+
+// findInner finds tokens that are known by what stands inside or at their end.
+func findInner(c *redact.Candidate) {
+	text, start, end := c.Text(), c.Start(), c.End()
+	switch string(text[start:end]) {
+	case "T3BlbkFJ": // OpenAI
+		s := runBack(text, start, 200, tokenByte)
+		e := run(text, end, tokenByte)
+		if start-s >= 16 && e-end >= 16 {
+			c.Emit(s, e)
+		}
+	case "NRAL": // New Relic licence keys
+		s := runBack(text, start, 60, alnum)
+		if start-s >= 30 && (end == len(text) || !alnum(text[end])) && shape.Hex(text[s:start]) {
+			c.Emit(s, end)
+		}
+	case "-us": // Mailchimp
+		s := runBack(text, start, 60, hexByte)
+		e := run(text, end, func(b byte) bool { return '0' <= b && b <= '9' })
+		if start-s == 32 && e > end && e-end <= 2 && (e == len(text) || !alnum(text[e])) && (s == 0 || !alnum(text[s-1])) {
+			c.Emit(s, e)
+		}
+	case "Q~": // Azure client secrets
+		in := func(b byte) bool { return tokenByte(b) || b == '~' || b == '.' }
+		s := runBack(text, start, 8, in)
+		e := run(text, end, in)
+		if start-s == 4 && '0' <= text[start-1] && text[start-1] <= '9' && e-end >= 30 && e-end <= 40 {
+			c.Emit(s, e)
+		}
+	case ":AA": // Telegram bots
+		s := runBack(text, start, 12, func(b byte) bool { return '0' <= b && b <= '9' })
+		e := run(text, end, tokenByte)
+		if start-s >= 8 && e-end >= 30 && e-end <= 36 {
+			c.Emit(s, e)
+		}
+	case ".atlasv1.": // Terraform Cloud
+		s := runBack(text, start, 20, alnum)
+		e := run(text, end, func(b byte) bool { return tokenByte(b) || b == '=' })
+		if start-s >= 12 && e-end >= 30 {
+			c.Emit(s, e)
+		}
+	}
+}

@@ -1,0 +1,476 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/base64"
+	"sort"
+	"unicode/utf8"
+)
+
+// view is a decoded form of a piece of the input: the text that rules look at,
+// and how its positions map back to its parent's. The root view is the input
+// itself. A match is found in some view and travels up the chain, so that what
+// is cut out of the input are always whole escape sequences and never a quote
+// of the JSON around them.
+type view struct {
+	text   []byte
+	parent *view
+	segs   []seg // nil: text is parent.text[base:base+len(text)]
+	base   int
+	whole  int  // > 0: a match anywhere replaces parent[base:base+whole]
+	number bool // the view is a JSON number: its replacement needs quotes
+	joined bool // pieces of several strings; number rules are careful here
+	nested int  // how many JSON strings lie around the text; < 0: unknown
+	depth  int  // decode steps from the root
+}
+
+// seg maps the view's bytes from pos up to the next seg's pos. Unless unit is
+// set they are the same bytes as at raw in the parent; a unit stands for
+// rlen parent bytes and cannot be split.
+type seg struct {
+	pos, raw, rlen int32
+	unit           bool
+	gap            bool // what lies before is another string: a match is cut here
+	dead           bool // the bytes exist only in the view
+}
+
+func (v *view) segAt(pos int) int {
+	return sort.Search(len(v.segs), func(i int) bool { return int(v.segs[i].pos) > pos }) - 1
+}
+
+func (v *view) segEnd(i int) int {
+	if i+1 < len(v.segs) {
+		return int(v.segs[i+1].pos)
+	}
+	return len(v.text)
+}
+
+// ranges calls fn for each range of the parent that [start,end) maps to.
+func (v *view) ranges(start, end int, fn func(start, end int)) {
+	if v.whole > 0 {
+		fn(v.base, v.base+v.whole)
+		return
+	}
+	if v.segs == nil {
+		fn(v.base+start, v.base+end)
+		return
+	}
+	from, to := -1, -1
+	for i := max(v.segAt(start), 0); i < len(v.segs) && int(v.segs[i].pos) < end; i++ {
+		g := &v.segs[i]
+		if (g.gap || g.dead) && from >= 0 {
+			fn(from, to)
+			from = -1
+		}
+		if g.dead {
+			continue
+		}
+		a, b := int(g.raw), int(g.raw+g.rlen)
+		if !g.unit {
+			s, e := max(start, int(g.pos)), min(end, v.segEnd(i))
+			if s >= e {
+				continue
+			}
+			a, b = int(g.raw)+s-int(g.pos), int(g.raw)+e-int(g.pos)
+		}
+		if from < 0 {
+			from = a
+		}
+		to = b
+	}
+	if from >= 0 {
+		fn(from, to)
+	}
+}
+
+// crosses reports whether [start,end) touches more than one string.
+func (v *view) crosses(start, end int) bool {
+	for i := max(v.segAt(start), 0) + 1; i < len(v.segs) && int(v.segs[i].pos) < end; i++ {
+		if v.segs[i].gap && int(v.segs[i].pos) > start {
+			return true
+		}
+	}
+	return false
+}
+
+// builder assembles the text and segments of a view.
+type builder struct {
+	text []byte
+	segs []seg
+}
+
+func (b *builder) literal(text []byte, raw int) {
+	if len(text) == 0 {
+		return
+	}
+	if n := len(b.segs); n > 0 {
+		if g := &b.segs[n-1]; !g.unit && !g.dead && int(g.raw)+len(b.text)-int(g.pos) == raw {
+			b.text = append(b.text, text...)
+			g.rlen += int32(len(text))
+			return
+		}
+	}
+	b.segs = append(b.segs, seg{pos: int32(len(b.text)), raw: int32(raw), rlen: int32(len(text))})
+	b.text = append(b.text, text...)
+}
+
+func (b *builder) unit(text []byte, raw, rlen int) {
+	b.segs = append(b.segs, seg{pos: int32(len(b.text)), raw: int32(raw), rlen: int32(rlen), unit: true})
+	b.text = append(b.text, text...)
+}
+
+func (b *builder) dead(text []byte) {
+	b.segs = append(b.segs, seg{pos: int32(len(b.text)), dead: true})
+	b.text = append(b.text, text...)
+}
+
+// piece appends a whole view as one string of a joined view whose parent is
+// the root: positions are mapped through the piece's own chain.
+func (b *builder) piece(v *view) {
+	first := len(b.segs)
+	if v.segs == nil {
+		b.segs = append(b.segs, seg{pos: int32(len(b.text)), raw: int32(v.base), rlen: int32(len(v.text))})
+		b.text = append(b.text, v.text...)
+	} else {
+		for _, g := range v.segs {
+			g.pos += int32(len(b.text))
+			b.segs = append(b.segs, g)
+		}
+		b.text = append(b.text, v.text...)
+	}
+	if first < len(b.segs) {
+		b.segs[first].gap = true
+	}
+}
+
+// unescape decodes JSON's escapes (and \xHH) in text and leaves every other
+// backslash alone. It reports whether there was any.
+func (b *builder) unescape(text []byte, raw int) bool {
+	found := false
+	for i := 0; i < len(text); {
+		j := bytes.IndexByte(text[i:], '\\')
+		if j < 0 {
+			b.literal(text[i:], raw+i)
+			break
+		}
+		b.literal(text[i:i+j], raw+i)
+		i += j
+		var tmp [4]byte
+		out, n := decodeEscape(tmp[:0], text[i:])
+		if n == 0 {
+			b.literal(text[i:i+1], raw+i)
+			i++
+			continue
+		}
+		found = true
+		b.unit(out, raw+i, n)
+		i += n
+	}
+	return found
+}
+
+// decodeEscape decodes the escape sequence at the start of text and returns
+// its length, 0 when there is none.
+func decodeEscape(dst, text []byte) ([]byte, int) {
+	if len(text) < 2 {
+		return dst, 0
+	}
+	switch c := text[1]; c {
+	case '"', '\\', '/', '\'':
+		return append(dst, c), 2
+	case 'n':
+		return append(dst, '\n'), 2
+	case 't':
+		return append(dst, '\t'), 2
+	case 'r':
+		return append(dst, '\r'), 2
+	case 'b', 'f':
+		return append(dst, ' '), 2
+	case 'u':
+		r, ok := hex4(text[2:])
+		if !ok {
+			return dst, 0
+		}
+		if 0xd800 <= r && r < 0xdc00 && len(text) >= 12 && text[6] == '\\' && text[7] == 'u' {
+			if lo, ok := hex4(text[8:]); ok && 0xdc00 <= lo && lo < 0xe000 {
+				return utf8.AppendRune(dst, (r-0xd800)<<10+(lo-0xdc00)+0x10000), 12
+			}
+		}
+		return utf8.AppendRune(dst, r), 6 // a lone surrogate becomes U+FFFD
+	case 'x':
+		if len(text) >= 4 && unhex(text[2]) < 16 && unhex(text[3]) < 16 {
+			return append(dst, unhex(text[2])<<4|unhex(text[3])), 4
+		}
+	}
+	return dst, 0
+}
+
+func unhex(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10
+	}
+	return 255
+}
+
+func hex4(b []byte) (rune, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	r := rune(0)
+	for _, c := range b[:4] {
+		h := unhex(c)
+		if h > 15 {
+			return 0, false
+		}
+		r = r<<4 | rune(h)
+	}
+	return r, true
+}
+
+// percent decodes %XX sequences; it reports whether there was any that
+// decodes to something other than a control character.
+func (b *builder) percent(text []byte) bool {
+	found := false
+	for i := 0; i < len(text); {
+		j := bytes.IndexByte(text[i:], '%')
+		if j < 0 {
+			b.literal(text[i:], i)
+			break
+		}
+		b.literal(text[i:i+j], i)
+		i += j
+		if i+2 < len(text) && unhex(text[i+1]) < 16 && unhex(text[i+2]) < 16 {
+			b.unit([]byte{unhex(text[i+1])<<4 | unhex(text[i+2])}, i, 3)
+			found = true
+			i += 3
+			continue
+		}
+		b.literal(text[i:i+1], i)
+		i++
+	}
+	return found
+}
+
+// mayHide is set for bytes that start an invisible sequence or are one.
+var mayHide = [256]bool{0x00: true, 0x1b: true, 0xc2: true, 0xcd: true, 0xd8: true, 0xe1: true, 0xe2: true, 0xef: true, 0xf3: true}
+
+// hidden returns the length of the invisible character or terminal sequence
+// at the start of text, 0 when there is none: zero width characters, soft
+// hyphen, U+034F, directional marks, variation selectors, tags, NUL, ANSI.
+func hidden(text []byte) int {
+	switch text[0] {
+	case 0:
+		return 1
+	case 0x1b:
+		return ansi(text)
+	case 0xc2, 0xcd, 0xd8, 0xe1, 0xe2, 0xef, 0xf3:
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == 0xad, r == 0x34f, r == 0x61c, r == 0x180e, r == 0xfeff,
+			0x115f <= r && r <= 0x1160, 0x17b4 <= r && r <= 0x17b5,
+			0x200b <= r && r <= 0x200f, 0x202a <= r && r <= 0x202e,
+			0x2060 <= r && r <= 0x206f, 0xfe00 <= r && r <= 0xfe0f,
+			0xe0000 <= r && r <= 0xe0fff:
+			return n
+		}
+	}
+	return 0
+}
+
+func ansi(text []byte) int {
+	if len(text) < 2 {
+		return 0
+	}
+	switch text[1] {
+	case '[':
+		i := 2
+		for i < len(text) && i < 64 && (text[i] >= 0x20 && text[i] < 0x40) {
+			i++
+		}
+		if i < len(text) && text[i] >= 0x40 && text[i] < 0x7f {
+			return i + 1
+		}
+	case ']': // operating system command, to BEL or ST
+		for i := 2; i < len(text) && i < 4096; i++ {
+			if text[i] == 7 {
+				return i + 1
+			}
+			if text[i] == 0x1b && i+1 < len(text) && text[i+1] == '\\' {
+				return i + 2
+			}
+		}
+	case '(', ')':
+		if len(text) >= 3 {
+			return 3
+		}
+	}
+	return 0
+}
+
+// visible copies text without its hidden sequences; it reports whether there
+// were any.
+func (b *builder) visible(text []byte) bool {
+	found := false
+	last := 0
+	for i := 0; i < len(text); {
+		if !mayHide[text[i]] {
+			i++
+			continue
+		}
+		n := hidden(text[i:])
+		if n == 0 {
+			i++
+			continue
+		}
+		found = true
+		b.literal(text[last:i], last)
+		i += n
+		last = i
+	}
+	if found {
+		b.literal(text[last:], last)
+	}
+	return found
+}
+
+var base64Class = func() (t [256]uint8) {
+	for c := range t {
+		switch b := byte(c); {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9':
+			t[c] = 1
+		case b == '+' || b == '/':
+			t[c] = 2
+		case b == '-' || b == '_':
+			t[c] = 3
+		}
+	}
+	return t
+}()
+
+const minBase64 = 16
+
+// base64Run finds the next run of at least minBase64 base64 characters at or
+// after from; lines of a wrapped block count as one run.
+func base64Run(text []byte, from int) (start, end int, ok bool) {
+	for i := from + minBase64 - 1; i < len(text); i += minBase64 {
+		if base64Class[text[i]] == 0 {
+			continue
+		}
+		start = i
+		for start > from && base64Class[text[start-1]] != 0 {
+			start--
+		}
+		end = i + 1
+		for end < len(text) && base64Class[text[end]] != 0 {
+			end++
+		}
+		if end-start < minBase64 {
+			i = end - 1
+			continue
+		}
+		// A wrapped block goes on after a line end when the line is full.
+		for line := end - start; line >= 60 && line%4 == 0; {
+			j := end
+			for j < len(text) && (text[j] == '\r' || text[j] == '\n') {
+				j++
+			}
+			if j == end {
+				break
+			}
+			for j < len(text) && (text[j] == ' ' || text[j] == '\t') {
+				j++
+			}
+			k := j
+			for k < len(text) && base64Class[text[k]] != 0 {
+				k++
+			}
+			if k == j || k-j > line {
+				break
+			}
+			end, line = k, k-j
+		}
+		for n := 0; n < 2 && end < len(text) && text[end] == '='; n++ {
+			end++
+		}
+		return start, end, true
+	}
+	return 0, 0, false
+}
+
+// decodeBase64 decodes a run when it holds text: the start must decode to
+// printable UTF-8, and so must at least most of the rest.
+func decodeBase64(dst, run []byte) ([]byte, bool) {
+	var head [24]byte
+	var clean [32]byte
+	n := 0
+	for _, c := range run {
+		if base64Class[c] != 0 {
+			clean[n] = c
+			n++
+			if n == len(clean) {
+				break
+			}
+		}
+	}
+	url := bytes.ContainsAny(run, "-_")
+	if url && bytes.ContainsAny(run, "+/") {
+		return dst, false
+	}
+	enc := base64.RawStdEncoding
+	if url {
+		enc = base64.RawURLEncoding
+	}
+	n -= n % 4
+	m, err := enc.Decode(head[:], clean[:n])
+	if err != nil || !printable(head[:m], true) {
+		return dst, false
+	}
+	body := make([]byte, 0, len(run))
+	for _, c := range run {
+		if base64Class[c] != 0 {
+			body = append(body, c)
+		}
+	}
+	if len(body)%4 == 1 {
+		body = body[:len(body)-1]
+	}
+	out := make([]byte, enc.DecodedLen(len(body)))
+	m, err = enc.Decode(out, body)
+	if err != nil {
+		// Non-zero trailing bits of a cut run: the whole quanta still decode.
+		m, err = enc.Decode(out, body[:len(body)-len(body)%4])
+		if err != nil {
+			return dst, false
+		}
+	}
+	if !printable(out[:m], true) {
+		return dst, false
+	}
+	return out[:m], true
+}
+
+// printable accepts UTF-8 text; a cut last character is tolerated when
+// tail is set.
+func printable(b []byte, tail bool) bool {
+	for i := 0; i < len(b); {
+		c := b[i]
+		if c < utf8.RuneSelf {
+			if c < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != 0x1b && c != 0 || c == 0x7f {
+				return false
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n <= 1 {
+			return tail && len(b)-i < utf8.UTFMax && i > 0
+		}
+		i += n
+	}
+	return len(b) > 0
+}

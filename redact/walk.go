@@ -1,0 +1,913 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sort"
+	"strconv"
+)
+
+// context is what the surroundings of a value say about it.
+type context struct {
+	rule  *rule // the key above is this rule's
+	class int
+	name  []byte // decoded key whose text some rule looks for; nil for none
+	hash  uint64 // names the way from the nearest array; 0: in no array
+}
+
+var noContext = context{}
+
+// keyInfo is what is known about a key's text; keys repeat.
+type keyInfo struct {
+	rule    *rule
+	class   int
+	literal bool // the key holds literals: its value is scanned together with it
+	finds   bool // the key itself may hold a match
+	role    keyRole
+}
+
+type keyRole uint8
+
+const (
+	roleNone keyRole = iota
+	roleName
+	roleValue
+)
+
+// The walker. Each function takes the position of what it reads in v.text,
+// which is JSON (perhaps), and returns the position behind it; ok is false
+// where v.text is not JSON, and then the position is where that shows.
+
+func (s *scan) space(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// value reads one value at i.
+func (s *scan) value(v *view, i, depth int, ctx context) (int, bool) {
+	b := v.text
+	if i >= len(b) {
+		return i, false
+	}
+	if depth > s.e.limits.Depth && (b[i] == '{' || b[i] == '[') {
+		end, ok := skipValue(b, i)
+		if ok {
+			s.tooDeep(v, i, end)
+		}
+		return end, ok
+	}
+	switch c := b[i]; {
+	case c == '"':
+		end, escaped, ok := stringEnd(b, i)
+		if !ok {
+			return end, false
+		}
+		s.stringValue(s.stringView(v, i+1, end-1, escaped), ctx)
+		return end, true
+	case c == '{':
+		return s.object(v, i, depth, ctx)
+	case c == '[':
+		return s.array(v, i, depth, ctx)
+	case c == '-' || '0' <= c && c <= '9':
+		end, ok := numberEnd(b, i)
+		if ok {
+			s.number(v, i, end, ctx)
+		}
+		return end, ok
+	}
+	return literalEnd(b, i)
+}
+
+// tooDeep replaces a value whose nesting is beyond the limit.
+func (s *scan) tooDeep(v *view, start, end int) {
+	d := s.newView()
+	*d = view{text: v.text[start:end], parent: v, base: start, whole: end - start, number: true, nested: v.nested}
+	s.exhaust(d)
+}
+
+func literalEnd(b []byte, i int) (int, bool) {
+	for _, l := range [...]string{"true", "false", "null"} {
+		if len(b)-i >= len(l) && string(b[i:i+len(l)]) == l {
+			return i + len(l), true
+		}
+	}
+	return i, false
+}
+
+func numberEnd(b []byte, i int) (int, bool) {
+	digits := func() bool {
+		from := i
+		for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+			i++
+		}
+		return i > from
+	}
+	if b[i] == '-' {
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if !digits() {
+		return i, false
+	}
+	if i < len(b) && b[i] == '.' {
+		i++
+		if !digits() {
+			return i, false
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		if !digits() {
+			return i, false
+		}
+	}
+	return i, true
+}
+
+// stringEnd finds the end of the string whose quote stands at i.
+func stringEnd(b []byte, i int) (end int, escaped, ok bool) {
+	i++
+	for {
+		// Short strings are the rule; a long clean stretch is crossed by
+		// words.
+		for i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			if special(w) {
+				break
+			}
+			i += 8
+		}
+		for i < len(b) {
+			c := b[i]
+			if c == '"' {
+				return i + 1, escaped, true
+			}
+			if c < 0x20 {
+				return i, escaped, false
+			}
+			if c == '\\' {
+				escaped = true
+				n := escapeLength(b[i:])
+				if n == 0 {
+					return i, escaped, false
+				}
+				i += n
+				break
+			}
+			i++
+			if i&7 == 0 && i+8 <= len(b) {
+				break
+			}
+		}
+		if i >= len(b) {
+			return i, escaped, false
+		}
+	}
+}
+
+// special reports whether one of eight bytes is a quote, a backslash or a
+// control character.
+func special(w uint64) bool {
+	const (
+		ones = 0x0101010101010101
+		high = 0x8080808080808080
+	)
+	q := w ^ ones*'"'
+	s := w ^ ones*'\\'
+	return ((q-ones)&^q|(s-ones)&^s|(w-ones*0x20)&^w)&high != 0
+}
+
+// escapeLength is the length of the JSON escape at the start of b, 0 when it
+// is not one.
+func escapeLength(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if _, ok := hex4(b[2:]); ok {
+			return 6
+		}
+	}
+	return 0
+}
+
+// skipValue reads a value without looking into it and without recursion.
+func skipValue(b []byte, i int) (int, bool) {
+	var open []bool // true: object
+	skip := func() {
+		for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+			i++
+		}
+	}
+	key := func() bool {
+		skip()
+		if i >= len(b) || b[i] != '"' {
+			return false
+		}
+		end, _, ok := stringEnd(b, i)
+		i = end
+		if !ok {
+			return false
+		}
+		skip()
+		if i >= len(b) || b[i] != ':' {
+			return false
+		}
+		i++
+		return true
+	}
+	for {
+		skip()
+		if i >= len(b) {
+			return i, false
+		}
+		ok := true
+		switch c := b[i]; {
+		case c == '{' || c == '[':
+			i++
+			skip()
+			if i < len(b) && (b[i] == '}' && c == '{' || b[i] == ']' && c == '[') {
+				i++
+				break
+			}
+			open = append(open, c == '{')
+			if c == '{' && !key() {
+				return i, false
+			}
+			continue
+		case c == '"':
+			i, _, ok = stringEnd(b, i)
+		case c == '-' || '0' <= c && c <= '9':
+			i, ok = numberEnd(b, i)
+		default:
+			i, ok = literalEnd(b, i)
+		}
+		if !ok {
+			return i, false
+		}
+		for {
+			if len(open) == 0 {
+				return i, true
+			}
+			skip()
+			if i >= len(b) {
+				return i, false
+			}
+			top := open[len(open)-1]
+			if b[i] == ',' {
+				i++
+				if top && !key() {
+					return i, false
+				}
+				break
+			}
+			if b[i] == '}' && top || b[i] == ']' && !top {
+				i++
+				open = open[:len(open)-1]
+				continue
+			}
+			return i, false
+		}
+	}
+}
+
+// stringView makes the decoded view of the string content v.text[start:end].
+func (s *scan) stringView(v *view, start, end int, escaped bool) *view {
+	d := s.newView()
+	*d = view{parent: v, nested: v.nested, depth: v.depth}
+	if d.nested >= 0 {
+		d.nested++
+	}
+	if !escaped {
+		d.text, d.base = v.text[start:end], start
+		return d
+	}
+	b := s.newBuilder()
+	b.unescape(v.text[start:end], start)
+	d.text, d.segs = b.text, b.segs
+	return d
+}
+
+// object reads an object.
+func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
+	b := v.text
+	i = s.space(b, i+1)
+	first := len(s.members)
+	var (
+		pairs    pair
+		redacted bool // some key was
+		start    = i
+	)
+	outer := s.dropped
+	for n := 0; ; n++ {
+		if i >= len(b) {
+			return i, false
+		}
+		if b[i] == '}' && n == 0 {
+			return i + 1, true
+		}
+		if b[i] != '"' {
+			return i, false
+		}
+		from := i
+		end, escaped, ok := stringEnd(b, i)
+		if !ok {
+			return end, false
+		}
+		s.dropped = false
+		var key []byte
+		kv := s.stringView(v, i+1, end-1, escaped)
+		key = kv.text
+		info := s.keyInfo(key)
+		shown := key
+		if info.finds {
+			before := len(s.spans)
+			s.stringValue(kv, noContext)
+			if len(s.spans) > before {
+				redacted = true
+				shown = s.maskedKey(before)
+			}
+		}
+		i = s.space(b, end)
+		if i >= len(b) || b[i] != ':' {
+			return i, false
+		}
+		i = s.space(b, i+1)
+		s.push(pathElem{key: shown, index: -1})
+		child := context{rule: info.rule, class: info.class, hash: ctx.hash}
+		if info.literal {
+			child.name = key
+		}
+		if ctx.hash != 0 {
+			child.hash = hashKey(ctx.hash, key)
+		}
+		at := i
+		i, ok = s.value(v, i, depth+1, child)
+		if !ok {
+			return i, false
+		}
+		if info.role != roleNone {
+			pairs.add(s, v, info.role, at, i)
+		}
+		s.pop()
+		if s.e.hasDrop {
+			s.members = append(s.members, member{from, i, s.dropped})
+		}
+		i = s.space(b, i)
+		if i >= len(b) {
+			return i, false
+		}
+		if b[i] == ',' {
+			i = s.space(b, i+1)
+			continue
+		}
+		if b[i] == '}' {
+			break
+		}
+		return i, false
+	}
+	s.dropped = false
+	s.pair(v, &pairs, depth, first)
+	if s.e.hasDrop {
+		s.dropMembers(v, first)
+		s.members = s.members[:first]
+	}
+	s.dropped = outer
+	if redacted {
+		s.uniqueKeys(v, start, i)
+	}
+	return i + 1, true
+}
+
+// array reads an array.
+func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
+	b := v.text
+	i = s.space(b, i+1)
+	if i < len(b) && b[i] == ']' {
+		return i + 1, true
+	}
+	firstJoin, first := len(s.joins), len(s.members)
+	outer := s.dropped
+	for n := 0; ; n++ {
+		s.dropped = false
+		s.push(pathElem{index: n})
+		from := i
+		var ok bool
+		// A rule of the key above holds for strings and numbers directly in the array.
+		child := context{hash: 1}
+		if i < len(b) && b[i] != '{' {
+			child.rule, child.class, child.name = ctx.rule, ctx.class, ctx.name
+		}
+		i, ok = s.value(v, i, depth+1, child)
+		s.pop()
+		if !ok {
+			return i, false
+		}
+		if s.e.hasDrop {
+			if s.dropped {
+				s.removeAll(v, from, i, spanNull)
+			}
+		}
+		i = s.space(b, i)
+		if i >= len(b) {
+			return i, false
+		}
+		if b[i] == ',' {
+			i = s.space(b, i+1)
+			continue
+		}
+		if b[i] == ']' {
+			break
+		}
+		return i, false
+	}
+	s.members = s.members[:first]
+	s.dropped = false
+	s.join(v, firstJoin)
+	s.joins = s.joins[:firstJoin]
+	s.dropped = outer
+	return i + 1, true
+}
+
+// number looks at a JSON number.
+func (s *scan) number(v *view, start, end int, ctx context) {
+	text := v.text[start:end]
+	if len(text) < 4 && ctx.rule == nil && len(s.e.byPath) == 0 {
+		return
+	}
+	var d *view
+	lazy := func() *view {
+		if d == nil {
+			d = s.newView()
+			*d = view{text: text, parent: v, base: start, whole: len(text), number: true, nested: v.nested, depth: v.depth}
+		}
+		return d
+	}
+	s.selected(lazy, ctx, text, true)
+	if len(text) >= 7 {
+		if len(s.e.numbers) > 0 && s.spend(lazy(), len(text)) {
+			s.digits(lazy())
+		}
+		if ctx.name != nil {
+			s.withName(lazy(), ctx.name)
+		}
+	}
+}
+
+// selected applies the rules that take a value by its key or path. It reports
+// whether the whole value is taken.
+func (s *scan) selected(get func() *view, ctx context, text []byte, number bool) bool {
+	for _, r := range s.e.byPath {
+		if s.pathSelected(r) && len(text) > 0 {
+			s.emit(get(), 0, len(text), r)
+		}
+	}
+	if ctx.rule == nil {
+		return false
+	}
+	a, b, ok := 0, len(text), len(text) > 0
+	if ctx.rule.Accept != nil {
+		a, b, ok = ctx.rule.Accept(ctx.class, text, number)
+	}
+	if !ok || isMarker(text[a:b]) {
+		return false
+	}
+	if ctx.rule.Validator != "" && !validators[ctx.rule.Validator](text[a:b]) {
+		return false
+	}
+	s.emit(get(), a, b, ctx.rule)
+	return a == 0 && b == len(text)
+}
+
+func isMarker(b []byte) bool {
+	if len(b) == 0 || b[0] != '[' {
+		return false
+	}
+	m, ok := marker(b, 0)
+	return ok && m.hi == len(b)
+}
+
+// stringValue looks at a decoded string: by its key, as JSON, as text.
+func (s *scan) stringValue(v *view, ctx context) {
+	text := v.text
+	if len(text) == 0 {
+		return
+	}
+	taken := s.selected(func() *view { return v }, ctx, text, false)
+	if ctx.hash != 0 {
+		s.joins = append(s.joins, joinPiece{ctx.hash, v})
+	}
+	if taken || len(text) < 3 {
+		return
+	}
+	if looksLikeJSON(text) && s.nestedJSON(v) {
+		return
+	}
+	if ctx.name != nil {
+		s.withName(v, ctx.name)
+	}
+	s.text(v)
+}
+
+func looksLikeJSON(text []byte) bool {
+	i := 0
+	for i < len(text) && i < 64 && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
+		i++
+	}
+	if i == len(text) {
+		return false
+	}
+	switch text[i] {
+	case '{', '[':
+		return true
+	case '"':
+		return len(text) > i+2 && text[len(text)-1] == '"'
+	}
+	return false
+}
+
+// nestedJSON walks the text of a string as JSON. When it is not JSON after
+// all, everything is as it was before.
+func (s *scan) nestedJSON(v *view) bool {
+	if _, ok := wholeJSON(v.text); !ok {
+		return false
+	}
+	if v.depth >= s.e.limits.Decode || s.steps <= 0 {
+		s.exhaust(v)
+		return true
+	}
+	s.steps--
+	if !s.spend(v, len(v.text)) {
+		return true
+	}
+	inner := s.newView()
+	*inner = *v
+	inner.depth++
+	joins, members, dropped := len(s.joins), len(s.members), s.dropped
+	s.push(pathElem{index: -1, json: true})
+	_, ok := s.value(inner, s.space(v.text, 0), 0, noContext)
+	s.pop()
+	s.joins, s.members = s.joins[:joins], s.members[:members]
+	s.dropped = s.dropped || dropped
+	return ok
+}
+
+func wholeJSON(b []byte) (int, bool) {
+	i := 0
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	end, ok := skipValue(b, i)
+	if !ok {
+		return end, false
+	}
+	return end, len(bytes.TrimRight(b[end:], " \n\t\r")) == 0
+}
+
+// withName scans a value together with its key, for rules that know a secret
+// by the name before it.
+func (s *scan) withName(v *view, name []byte) {
+	const most = 4096
+	if len(v.text) > most || len(name) > 256 || !s.spend(v, len(v.text)) {
+		return
+	}
+	b := s.newBuilder()
+	b.dead([]byte{'"'})
+	b.dead(name)
+	b.dead([]byte(`": "`))
+	if v.number {
+		b.unit(v.text, 0, len(v.text))
+	} else {
+		b.literal(v.text, 0)
+	}
+	b.dead([]byte{'"'})
+	d := s.newView()
+	*d = view{text: b.text, segs: b.segs, parent: v, nested: -1, depth: v.depth}
+	s.match(d)
+}
+
+// join looks at the strings of an array, and at the strings that have the same
+// key in an array of objects, as one text each: a secret may be cut in pieces.
+func (s *scan) join(v *view, first int) {
+	pieces := s.joins[first:]
+	for i := range pieces {
+		h := pieces[i].hash
+		if h == 0 {
+			continue
+		}
+		n := 0
+		var b *builder
+		argv := false
+		for j := i; j < len(pieces); j++ {
+			if pieces[j].hash != h {
+				continue
+			}
+			pieces[j].hash = 0
+			if pieces[j].v.parent != v {
+				continue
+			}
+			if n == 0 {
+				b = s.newBuilder()
+			}
+			n++
+			t := pieces[j].v.text
+			argv = argv || len(t) > 1 && t[0] == '-' && bytes.IndexByte(t, ' ') < 0
+			b.piece(pieces[j].v)
+		}
+		if n < 2 {
+			continue
+		}
+		d := s.newView()
+		*d = view{text: b.text, segs: b.segs, parent: v, nested: -1, depth: v.depth, joined: true}
+		s.text(d)
+		if argv && h == 1 {
+			s.argv(v, d)
+		}
+	}
+}
+
+// argv looks at an array of command line words with spaces between them.
+func (s *scan) argv(v, joined *view) {
+	b := s.newBuilder()
+	for i := range joined.segs {
+		g := joined.segs[i]
+		if g.gap && i > 0 {
+			b.dead([]byte{' '})
+		}
+		from, to := int(g.pos), joined.segEnd(i)
+		g.pos = int32(len(b.text))
+		b.segs = append(b.segs, g)
+		b.text = append(b.text, joined.text[from:to]...)
+	}
+	d := s.newView()
+	*d = view{text: b.text, segs: b.segs, parent: v, nested: -1, depth: v.depth}
+	s.text(d)
+}
+
+func hashKey(h uint64, key []byte) uint64 {
+	for _, c := range key {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	h = (h ^ 0xff) * 1099511628211
+	if h == 0 {
+		return 2
+	}
+	return h
+}
+
+// maxKeys bounds the memory of keys that have been seen.
+const maxKeys = 4096
+
+// keyInfo finds out what the rules say about a key.
+func (s *scan) keyInfo(key []byte) keyInfo {
+	if k, ok := s.keys[string(key)]; ok {
+		return k
+	}
+	var k keyInfo
+	for _, r := range s.e.keyed {
+		class := 0
+		switch {
+		case r.Key != nil:
+			class = r.Key(withoutMarkers(key))
+		case r.keyMatches(withoutMarkers(key)):
+			class = 1
+		}
+		if class != 0 && (k.rule == nil || r.precedence < k.rule.precedence) {
+			k.rule, k.class = r, class
+		}
+	}
+	hits := s.e.machine.scan(key, s.hits[:0])
+	s.hits = hits
+	k.literal = len(hits) > 0
+	k.finds = k.literal || len(key) > 24 || bytes.IndexByte(key, '\\') >= 0 || bytes.IndexByte(key, '%') >= 0
+	for _, c := range key {
+		k.finds = k.finds || mayHide[c] || '0' <= c && c <= '9'
+	}
+	k.finds = k.finds || len(s.e.always) > 0
+	k.role = pairRole(key)
+	if len(s.keys) >= maxKeys {
+		clear(s.keys)
+	}
+	if len(key) <= 256 {
+		s.keys[string(key)] = k
+	}
+	return k
+}
+
+// withoutMarkers cuts our own markers out of a key: the id of a rule is no
+// reason to redact what stands under it.
+func withoutMarkers(key []byte) []byte {
+	for at := bytes.IndexByte(key, '['); at >= 0 && at < len(key); {
+		m, ok := marker(key, at)
+		if ok {
+			key = append(append([]byte(nil), key[:m.lo]...), key[m.hi:]...)
+		} else {
+			at++
+		}
+		next := bytes.IndexByte(key[min(at, len(key)):], '[')
+		if next < 0 {
+			break
+		}
+		at += next
+	}
+	return key
+}
+
+// maskedKey is how a key shows in paths: by the rules that matched in it.
+func (s *scan) maskedKey(from int) []byte {
+	best := s.spans[from]
+	for _, p := range s.spans[from+1:] {
+		if s.beats(p, best) {
+			best = p
+		}
+	}
+	return s.e.rules[best.rule].marker
+}
+
+// pair collects a name member and a value member that stand side by side, as
+// in {"key":"password","value":"..."}.
+type pair struct {
+	name       []byte
+	named      bool
+	start, end int
+	valued     bool
+}
+
+func (p *pair) add(s *scan, v *view, role keyRole, start, end int) {
+	switch role {
+	case roleName:
+		if p.named || v.text[start] != '"' || end-start > 258 {
+			return
+		}
+		content := v.text[start+1 : end-1]
+		if bytes.IndexByte(content, '\\') >= 0 {
+			b := s.newBuilder()
+			b.unescape(content, 0)
+			content = b.text
+		}
+		p.name, p.named = content, true
+	case roleValue:
+		if !p.valued {
+			p.start, p.end, p.valued = start, end, true
+		}
+	}
+}
+
+func pairRole(key []byte) keyRole {
+	switch normalKey(string(key)) {
+	case "name", "key", "field", "header", "headername", "variable", "env", "envname", "param", "parameter", "property", "attribute", "option", "k", "keyname", "fieldname", "varname", "secretname", "setting":
+		return roleName
+	case "value", "val", "v", "stringvalue", "defaultvalue", "currentvalue", "newvalue", "oldvalue", "secretvalue", "headervalue":
+		return roleValue
+	}
+	return roleNone
+}
+
+// pair applies what the name says to the value beside it.
+func (s *scan) pair(v *view, p *pair, depth, first int) {
+	if !p.named || !p.valued || len(p.name) == 0 {
+		return
+	}
+	info := s.keyInfo(p.name)
+	if info.rule == nil && !info.literal {
+		return
+	}
+	ctx := context{rule: info.rule, class: info.class}
+	if info.literal {
+		ctx.name = append([]byte(nil), p.name...)
+	}
+	before := len(s.spans)
+	if c := v.text[p.start]; c != '{' {
+		s.push(pathElem{key: []byte("value"), index: -1})
+		s.value(v, p.start, depth+1, ctx)
+		s.pop()
+	}
+	if len(s.spans) > before && s.dropped {
+		for i := first; i < len(s.members); i++ {
+			if s.members[i].start <= p.start && p.end <= s.members[i].end {
+				s.members[i].dropped = true
+			}
+		}
+	}
+	s.dropped = false
+}
+
+// dropMembers removes what rules with action drop have marked.
+func (s *scan) dropMembers(v *view, first int) {
+	ms := s.members[first:]
+	lastKept := -1
+	for i := range ms {
+		if !ms[i].dropped {
+			lastKept = i
+		}
+	}
+	for i := range ms {
+		if !ms[i].dropped {
+			continue
+		}
+		switch {
+		case i < lastKept:
+			s.removeAll(v, ms[i].start, ms[i+1].start, spanRemove)
+		case lastKept >= 0:
+			s.removeAll(v, ms[lastKept].end, ms[len(ms)-1].end, spanRemove)
+			return
+		default:
+			s.removeAll(v, ms[0].start, ms[len(ms)-1].end, spanRemove)
+			return
+		}
+	}
+}
+
+// removeAll turns [start,end) of a container into one removal, named after the
+// first rule that asked for it.
+func (s *scan) removeAll(v *view, start, end int, kind spanKind) {
+	var r *rule
+	for _, p := range s.spans {
+		if s.e.rules[p.rule].Action == Drop {
+			r = s.e.rules[p.rule]
+		}
+	}
+	if r == nil {
+		return
+	}
+	s.up(v, start, end, span{rule: r.index, path: s.pathIndex(), token: -1, kind: kind})
+}
+
+// uniqueKeys appends ~2, ~3 … to keys of the object in v.text[start:end] that
+// would be equal after masking.
+func (s *scan) uniqueKeys(v *view, start, end int) {
+	order := make([]int, 0, len(s.spans))
+	for i := range s.spans {
+		order = append(order, i)
+	}
+	sort.Slice(order, func(i, j int) bool { return s.spans[order[i]].start < s.spans[order[j]].start })
+	type masked struct {
+		text string
+		last int // index of the key's last span
+	}
+	taken := map[string]bool{}
+	var changed []masked
+	b := v.text
+	for i := start; i < end && b[i] == '"'; {
+		stop, _, ok := stringEnd(b, i)
+		if !ok {
+			return
+		}
+		from, to := i+1, stop-1
+		key := string(b[from:to])
+		if from < to {
+			for at := v; at.parent != nil; at = at.parent {
+				at.ranges(from, to, func(x, y int) { from, to = x, y })
+			}
+			n := sort.Search(len(order), func(k int) bool { return int(s.spans[order[k]].start) >= from })
+			var text []byte
+			pos, last := from, -1
+			for ; n < len(order) && int(s.spans[order[n]].end) <= to; n++ {
+				p := &s.spans[order[n]]
+				if int(p.start) < pos {
+					continue
+				}
+				text = append(append(text, s.src[pos:p.start]...), s.e.rules[p.rule].marker...)
+				pos, last = int(p.end), order[n]
+			}
+			if last >= 0 {
+				changed = append(changed, masked{string(append(text, s.src[pos:to]...)), last})
+				key = ""
+			}
+		}
+		if key != "" {
+			taken[key] = true
+		}
+		i = s.space(b, stop)
+		i = s.space(b, i+1)
+		if i, ok = skipValue(b, i); !ok {
+			return
+		}
+		i = s.space(b, i)
+		if i >= len(b) || b[i] != ',' {
+			break
+		}
+		i = s.space(b, i+1)
+	}
+	next := map[string]int{}
+	for _, c := range changed {
+		text := c.text
+		n := next[c.text]
+		for taken[text] {
+			n = max(n+1, 2)
+			text = c.text + "~" + strconv.Itoa(n)
+		}
+		next[c.text] = n
+		taken[text] = true
+		s.spans[c.last].suffix = int32(n)
+	}
+}
