@@ -16,13 +16,13 @@ type headers struct {
 	on   bool
 	seqs []int64
 	sets []*toolSet
-	byID map[digest]*toolSet
+	byID map[nameDigest]*toolSet
 }
 
 // toolSet is immutable.
 type toolSet struct {
-	id    digest
-	tools map[digest]toolState // by digest of the name
+	id    nameDigest
+	tools map[nameDigest]toolState // by digest of the name
 }
 
 type toolState struct {
@@ -30,9 +30,12 @@ type toolState struct {
 	whole bool // description, parameters and deferLoading are as they must be
 }
 
-func digestOf(b []byte) digest {
+// nameDigest is the first half of a SHA-256.
+type nameDigest [16]byte
+
+func digestOf(b []byte) nameDigest {
 	sum := sha256.Sum256(b)
-	return digest(sum[:16])
+	return nameDigest(sum[:16])
 }
 
 // read digests the tools of a request/header.
@@ -42,7 +45,7 @@ func (h *headers) read(ev *session.Event) *toolSet {
 	if set := h.byID[id]; set != nil {
 		return set
 	}
-	set := &toolSet{id: id, tools: map[digest]toolState{}}
+	set := &toolSet{id: id, tools: map[nameDigest]toolState{}}
 	for a := session.WalkArray(tools); a.Next(); {
 		tool := a.Value()
 		name, ok := session.String(session.Member(tool, "name"))
@@ -63,7 +66,7 @@ func (h *headers) read(ev *session.Event) *toolSet {
 
 func (h *headers) add(seq int64, set *toolSet) {
 	if h.byID == nil {
-		h.byID = map[digest]*toolSet{}
+		h.byID = map[nameDigest]*toolSet{}
 	}
 	h.byID[set.id] = set
 	h.seqs = append(h.seqs, seq)

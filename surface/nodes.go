@@ -21,8 +21,6 @@ import (
 // The order of two nodes is the order of their slots, and the node behind one
 // is found by its width: neither takes a walk. Seqs only ever grow, so an index
 // that is appended to stays sorted and finds a slot by bisection.
-//
-// digest 16 bytes: see rewriteDigest.
 type nodeList struct {
 	slots []slot
 	seqs  []int64 // of every node that got a slot, live or not, ascending

@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"hash/maphash"
 	"slices"
 	"strconv"
 
@@ -37,8 +38,7 @@ type Surface struct {
 
 	plan   Plan
 	sorted []int64 // scratch: the sources of the candidate in order
-	rest   []byte  // scratch: what a rewrite must not change
-	canon  []byte  // scratch: its canonical form
+	seed   maphash.Seed
 }
 
 // rules are a dialect's answers to what the fold asks for every event.
@@ -82,7 +82,9 @@ func WithProjections(p ...Projection) Option {
 func WithVocabulary(v *session.Vocabulary) Option {
 	return func(s *Surface) {
 		s.known = func(typ string) bool { _, ok := v.Lookup(typ); return ok }
-		s.custom = func(typ string) bool { t, ok := v.Lookup(typ); return ok && t.Surface }
+		if v != session.Core(s.rules.d) { // which has no surface types beyond the dialect's
+			s.custom = func(typ string) bool { t, ok := v.Lookup(typ); return ok && t.Surface }
+		}
 	}
 }
 
@@ -91,10 +93,10 @@ func New(d *session.Dialect, opts ...Option) *Surface {
 	s := &Surface{
 		rules:       rulesOf(d),
 		projections: []Projection{ImageOffload{}},
+		seed:        maphash.MakeSeed(),
 		kinds:       coreKinds[:len(coreKinds):len(coreKinds)],
 	}
 	WithVocabulary(session.Core(d))(s)
-	s.custom = nil // the core has no surface types that the dialect lacks
 	s.headers.on = d.IsSurface(typeDeveloper)
 	for _, o := range opts {
 		o(s)
@@ -151,7 +153,7 @@ func (s *Surface) Clone() *Surface {
 	c.states = cloneMap(s.states)
 	c.decisions = cloneMap(s.decisions)
 	c.plan = Plan{s: &c}
-	c.sorted, c.rest, c.canon = nil, nil, nil
+	c.sorted = nil
 	return &c
 }
 
