@@ -197,4 +197,5 @@ type Recovery struct {
 	StateBlocksLost  int   // blocks of states of which no copy was valid
 	SegmentsMissing  int
 	SegmentsAside    []string // files renamed to *.damaged
+	Unaccounted      int64    // entries that damage took without a trace (counted as lost); negative: commits lost
 }
