@@ -13,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/otel-bridge/otel-bridge/session"
+	"github.com/otel-bridge/otel-bridge/surface"
 )
 
 // notHere lists the cases of the tables that cannot hold outside of their own
@@ -36,6 +38,14 @@ var notHere = map[string]string{
 	"zstd-frame/bytes of rows-5000":       "byte equality needs libzstd itself",
 	"zstd-frame/bytes of repeat-3mib":     "byte equality needs libzstd itself",
 	"zstd-frame/bytes of rows-40000":      "byte equality needs libzstd itself",
+}
+
+// notRefused lists cases that the reference refuses and nothing here does.
+var notRefused = map[string]string{
+	"empty-call-id-closer":                "package session does not judge the source of a tool/result's message",
+	"adoption-beats-earlier-settlement":   "package session does not judge the source of an assistant/message",
+	"adoption-beats-earlier-header-check": "package session does not judge the source of an assistant/message",
+	"header-reason":                       "package session does not judge the reason of a request/header",
 }
 
 func skipListed(t *testing.T, name string) {
@@ -276,3 +286,165 @@ func checkThrown(t *testing.T, err error, class, message string) {
 		t.Errorf("%v is not a %s: %s", err, class, message)
 	}
 }
+
+// edit is a change to the rows of a log, as the tables have them.
+type edit struct {
+	Truncate                   *int
+	Header, Append, Tail, Text *string
+	Row                        *int
+	Find, Replace              string
+}
+
+func edited(t *testing.T, log []byte, edits []edit) []byte {
+	t.Helper()
+	rows := strings.Split(strings.TrimSuffix(string(log), "\n"), "\n")
+	header, rows := rows[0], rows[1:]
+	tail := ""
+	for _, e := range edits {
+		switch {
+		case e.Truncate != nil:
+			rows = rows[:*e.Truncate]
+		case e.Header != nil:
+			header = *e.Header
+		case e.Append != nil:
+			rows = append(rows, *e.Append)
+		case e.Tail != nil:
+			tail = *e.Tail
+		case e.Row != nil && e.Text != nil:
+			rows[*e.Row] = *e.Text
+		case e.Row != nil:
+			if strings.Count(rows[*e.Row], e.Find) != 1 {
+				t.Fatalf("%q is not found exactly once", e.Find)
+			}
+			rows[*e.Row] = strings.Replace(rows[*e.Row], e.Find, e.Replace, 1)
+		default:
+			t.Fatal("unknown edit")
+		}
+	}
+	out := header + "\n"
+	for _, r := range rows {
+		out += r + "\n"
+	}
+	return []byte(out + tail)
+}
+
+// TestConformanceRestore runs the part of the restore table that is about the
+// file: what recovery keeps, what it appends, and what is refused. Package
+// surface runs the part about messages and requests.
+func TestConformanceRestore(t *testing.T) {
+	var tab struct {
+		Logs  map[string]string
+		Cases []struct {
+			ID, Log string
+			Edits   []edit
+			TS      struct {
+				Outcome             string
+				Header              map[string]any
+				InheritedEventCount int64
+				CommittedBytes      int64
+				StoredEventCount    int64
+				EndSeedAppended     bool
+				Closers             []json.RawMessage
+			}
+		}
+	}
+	table(t, "restore", &tab)
+	if len(tab.Cases) != 122 {
+		t.Errorf("%d cases", len(tab.Cases))
+	}
+	for _, c := range tab.Cases {
+		t.Run(c.ID, func(t *testing.T) {
+			skipListed(t, "restore/"+c.ID)
+			log, err := os.ReadFile(shared(t, "data", tab.Logs[c.Log]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := edited(t, log, c.Edits)
+			path := write(t, "session.v3.jsonl", text)
+			rec, err := Inspect(path)
+			if c.TS.Outcome == "rejected" {
+				if err == nil {
+					err = judge(path, rec)
+				}
+				why, open := notRefused[c.ID]
+				switch {
+				case err == nil && open:
+					t.Skip("not refused: " + why)
+				case err == nil:
+					t.Fatal("nothing refuses it")
+				case open:
+					t.Errorf("take it off the list, it is refused: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rec.InheritedCount != c.TS.InheritedEventCount || rec.CommittedBytes != c.TS.CommittedBytes || rec.Events != c.TS.StoredEventCount {
+				t.Errorf("%d inherited, %d bytes, %d events; want %d, %d, %d", rec.InheritedCount, rec.CommittedBytes, rec.Events,
+					c.TS.InheritedEventCount, c.TS.CommittedBytes, c.TS.StoredEventCount)
+			}
+			var closers bytes.Buffer
+			var want bytes.Buffer
+			for i := range rec.Closers {
+				closers.Write(session.AppendEvent(nil, rec.Dialect, &rec.Closers[i]))
+				closers.WriteByte('\n')
+			}
+			for _, w := range c.TS.Closers {
+				if err := json.Compact(&want, w); err != nil {
+					t.Fatal(err)
+				}
+				want.WriteByte('\n')
+			}
+			if !bytes.Equal(closers.Bytes(), want.Bytes()) {
+				t.Errorf("closers\n%swant\n%s", &closers, &want)
+			}
+
+			// The file as recovery leaves it: the committed bytes, then closers.
+			if _, err := Recover(path); err != nil {
+				t.Fatal(err)
+			}
+			if got := textOf(t, path); !bytes.Equal(got, append(text[:c.TS.CommittedBytes:c.TS.CommittedBytes], closers.Bytes()...)) {
+				t.Errorf("recovered to\n%s", got)
+			}
+			evs, _, err := readAll(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resumed, err := session.Resume(rec.Dialect, evs, time.UnixMilli(0))
+			if err != nil || (len(resumed) == 1) != c.TS.EndSeedAppended {
+				t.Errorf("%d events on resuming, %v; want a marker: %t", len(resumed), err, c.TS.EndSeedAppended)
+			}
+		})
+	}
+}
+
+// judge asks everything above the file about its events: their payloads, the
+// trace, the surface and the requests.
+func judge(path string, rec *Recovery) error {
+	evs, r, err := readAll(path)
+	if err != nil {
+		return err
+	}
+	evs = append(evs, rec.Closers...)
+	mem := &events{evs}
+	view := surface.NewView(mem, r.Dialect())
+	tr := session.NewTrace(r.Header(), r.Dialect(), session.Core(r.Dialect()))
+	requests := surface.NewRequests(view)
+	for i := range evs {
+		mem.list = evs[:i]
+		if err := session.CheckPayload(r.Dialect(), &evs[i]); err != nil {
+			return err
+		}
+		if err := session.Admit(&evs[i], tr, view, requests); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type events struct{ list []session.Event }
+
+func (e *events) Bounds() (first, next int64) { return 0, int64(len(e.list)) }
+
+func (e *events) Event(seq int64) (*session.Event, error) { return &e.list[seq], nil }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/otel-bridge/otel-bridge/session"
 )
@@ -206,7 +207,7 @@ func (r *Reader) rejected(row []byte, ln line, cause error) {
 
 	var de *session.DecodeError
 	isDecode := errors.As(cause, &de)
-	if isDecode && de.Stage == session.StageStructure || isTurnEnd(row) {
+	if isDecode && (de.Stage == session.StageStructure || r.installed(de)) || isTurnEnd(row) {
 		r.err, r.done = refusal, true
 		return
 	}
@@ -240,6 +241,27 @@ func (r *Reader) rejected(row []byte, ln line, cause error) {
 			r.err, r.done = refusal, true
 		}
 	}
+}
+
+// installed tells a refusal that is not the codec's: the codec of a generation
+// knows a fixed set of types, and takes a row of any other type whatever surface
+// fields it has. That such a type may carry none is known where it is installed,
+// which is when the codec has accepted the row: it refuses the file.
+func (r *Reader) installed(de *session.DecodeError) bool {
+	if de.Code != session.CodeSurfaceOpForbidden && de.Code != session.CodeSourcesForbidden {
+		return false
+	}
+	if _, core := session.Core(r.d).Lookup(de.Type); !core {
+		return true
+	}
+	return slices.Contains(installedTypes, de.Type)
+}
+
+// installedTypes are those of the core vocabularies that came after the codec
+// of version 3 was fixed.
+var installedTypes = []string{
+	session.TypeImageOffload, "deliverables/presented", "request/tool-update", "subagent/catalog",
+	"subagent/routing-decision", "workspace/changes",
 }
 
 func isTurnEnd(row []byte) bool {
