@@ -83,7 +83,7 @@ func sharedDir() (string, bool) {
 const scriptPatience = 60 * time.Second
 
 // exits CODE PROGRAM ARGS... runs a program and checks its exit code. Its
-// output is in the files stdout and stderr afterwards, for grep and cmp too.
+// output is in the files out and err afterwards.
 func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits code program args...")
@@ -93,8 +93,8 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	p := newProcess(ts, args[1:])
 	ts.Check(p.start())
 	code := p.wait(ts)
-	ts.Check(os.WriteFile(ts.MkAbs("stdout"), p.out.bytes(), 0o600))
-	ts.Check(os.WriteFile(ts.MkAbs("stderr"), p.err.bytes(), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("out"), p.out.bytes(), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("err"), p.err.bytes(), 0o600))
 	ts.Logf("[stdout]\n%s[stderr]\n%s", clip(p.out.bytes()), clip(p.err.bytes()))
 	if code != want {
 		ts.Fatalf("exit code %d, want %d", code, want)

@@ -6,6 +6,8 @@ func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
 		a.sink(),
 		a.verify(),
+		a.redact(),
+		a.outbox(),
 		a.surface(),
 		a.version(),
 		a.completion(),

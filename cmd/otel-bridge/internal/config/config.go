@@ -144,6 +144,8 @@ type Options struct {
 	LookupEnv func(string) (string, bool)
 	// NoEndpoint allows a configuration that names no receiver.
 	NoEndpoint bool
+	// NoRedaction leaves policies and keys unread, for commands that need none.
+	NoRedaction bool
 	// AllSections has the transport settings checked under DISABLED too.
 	AllSections bool
 }

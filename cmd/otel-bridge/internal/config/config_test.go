@@ -105,6 +105,9 @@ func TestContractFileIsTheDefaults(t *testing.T) {
 	t.Setenv("HOME", "/home/test")
 	fromFile := load(t, "testdata/good/cli-md.yaml", Options{})
 	bare := load(t, "", Options{})
+	if fromFile.Redact.Engine.Hash() != bare.Redact.Engine.Hash() {
+		t.Error("the engines differ")
+	}
 	if !reflect.DeepEqual(fromFile, bare) {
 		t.Errorf("the file of defaults gives\n%+v\nno file gives\n%+v", fromFile, bare)
 	}
@@ -333,4 +336,11 @@ func FuzzLoadNeverPanicsOrLeaksTheEnvironment(f *testing.F) {
 			t.Errorf("the environment is printed: %v", err)
 		}
 	})
+}
+
+func TestColonWithoutBlankDoesNotSeparate(t *testing.T) {
+	c := load(t, writeFile(t, "redact: { policies: [builtin:pii, builtin:secrets] }\n"), Options{})
+	if want := []string{"builtin:pii", "builtin:secrets"}; !reflect.DeepEqual(c.Redact.PolicyNames, want) {
+		t.Errorf("policies %q", c.Redact.PolicyNames)
+	}
 }

@@ -3,10 +3,12 @@ package config
 import (
 	"errors"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // node is a YAML value with its place. One of entries, items and text holds it.
@@ -98,7 +100,7 @@ func (c *converter) node(n ast.Node, depth int) *node {
 	case *ast.SequenceNode:
 		out.kind = sequenceNode
 		for _, v := range n.Values {
-			out.items = append(out.items, c.node(v, depth+1))
+			out.items = append(out.items, rejoin(c.node(v, depth+1), v))
 		}
 	case *ast.StringNode:
 		out.kind, out.text = scalarNode, n.Value
@@ -111,6 +113,29 @@ func (c *converter) node(n ast.Node, depth int) *node {
 		c.fail(n, "anchors, aliases, merges and tags are not used in this file; write the value out")
 	}
 	return out
+}
+
+// rejoin makes a:b one value again. YAML has a colon separate only before a
+// blank, and the parser forgets that in a list inside braces.
+func rejoin(n *node, v ast.Node) *node {
+	if n.kind != mappingNode || len(n.entries) != 1 {
+		return n
+	}
+	e := n.entries[0]
+	switch v := v.(type) {
+	case *ast.MappingNode:
+		if v.Start.Type == token.MappingStartType || v.Values[0].Key.GetToken().Type != token.StringType {
+			return n
+		}
+	case *ast.MappingValueNode:
+		if v.Key.GetToken().Type != token.StringType {
+			return n
+		}
+	}
+	if e.value.kind != scalarNode || e.value.line != e.line || e.value.col != e.col+utf8.RuneCountInString(e.key)+1 {
+		return n
+	}
+	return &node{kind: scalarNode, line: e.line, col: e.col, text: e.key + ":" + e.value.text}
 }
 
 func (c *converter) entries(out *node, values []*ast.MappingValueNode, depth int) {

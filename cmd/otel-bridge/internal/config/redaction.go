@@ -1,9 +1,19 @@
 package config
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/redact/pii"
+	"github.com/otel-bridge/otel-bridge/redact/secrets"
 )
 
 // Redact says what is made unreadable.
@@ -14,56 +24,169 @@ type Redact struct {
 	PolicyNames []string
 	// KeyFile is the key of the action "token"; empty for none.
 	KeyFile string
+	// Engine is made of them; nil when None is true, or where Options said so.
+	Engine *redact.Engine
 }
 
 const (
 	builtinPrefix = "builtin:"
 	maxPolicyFile = 4 << 20
-	minKeyBytes   = 32
+	maxKeyFile    = 64 << 10
 )
 
-var builtinPolicies = []string{"builtin:secrets", "builtin:pii"}
+var builtins = []struct {
+	name   string
+	policy func() *redact.Policy
+}{
+	{"builtin:secrets", secrets.Policy},
+	{"builtin:pii", pii.Policy},
+}
+
+// DefaultPolicies are those of a configuration that names none.
+func DefaultPolicies() []string { return []string{"builtin:secrets", "builtin:pii"} }
 
 // policyName checks a built-in name, or resolves the path of a policy file.
 func policyName(text, base string) (string, error) {
-	if strings.HasPrefix(text, builtinPrefix) {
-		if !contains(builtinPolicies, text) {
-			return "", fmt.Errorf("%q is not a built-in policy; there are %s", text, strings.Join(builtinPolicies, ", "))
-		}
-		return text, nil
-	}
 	if text == "" {
 		return "", fmt.Errorf("an empty policy name")
 	}
-	return resolvePath(text, base)
+	if !strings.HasPrefix(text, builtinPrefix) {
+		return resolvePath(text, base)
+	}
+	var names []string
+	for _, b := range builtins {
+		if b.name == text {
+			return text, nil
+		}
+		names = append(names, b.name)
+	}
+	return "", fmt.Errorf("%q is not a built-in policy; there are %s", text, strings.Join(names, ", "))
 }
 
-// loadRedaction reads the policy files and the key.
+// LoadPolicy returns a built-in policy by name, or reads a policy file.
+func LoadPolicy(name string) (*redact.Policy, error) {
+	for _, b := range builtins {
+		if b.name == name {
+			return b.policy(), nil
+		}
+	}
+	name, err := policyName(name, "")
+	if err != nil {
+		return nil, err
+	}
+	st, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %s", name, reason(err))
+	}
+	if st.Size() > maxPolicyFile {
+		return nil, fmt.Errorf("%s is larger than %s", name, Size(maxPolicyFile))
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %s", name, reason(err))
+	}
+	return redact.ParsePolicy(name, text)
+}
+
+// defaultEngine is made once: its rules take a while to compile, and an engine
+// is immutable.
+var defaultEngine = sync.OnceValues(func() (*redact.Engine, error) {
+	return newEngine(DefaultPolicies(), "")
+})
+
+// NewEngine makes an engine of policies by name and, for the action "token", a
+// key file.
+func NewEngine(names []string, keyFile string) (*redact.Engine, error) {
+	if keyFile == "" && slices.Equal(names, DefaultPolicies()) {
+		return defaultEngine()
+	}
+	return newEngine(names, keyFile)
+}
+
+func newEngine(names []string, keyFile string) (*redact.Engine, error) {
+	o := redact.Options{}
+	for _, name := range names {
+		p, err := LoadPolicy(name)
+		if err != nil {
+			return nil, err
+		}
+		o.Policies = append(o.Policies, p)
+	}
+	if keyFile != "" {
+		key, err := loadKey(keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("key file %s %w", keyFile, err)
+		}
+		o.Key = key
+	}
+	// A policy file that extends another one by path means a path beside it.
+	base := "."
+	for _, p := range o.Policies {
+		if !strings.HasPrefix(p.Name(), builtinPrefix) {
+			base = filepath.Dir(p.Name())
+		}
+	}
+	o.Resolve = func(name string) (*redact.Policy, error) {
+		if !strings.HasPrefix(name, builtinPrefix) {
+			resolved, err := resolvePath(name, base)
+			if err != nil {
+				return nil, err
+			}
+			name = resolved
+		}
+		return LoadPolicy(name)
+	}
+	return redact.New(o)
+}
+
+// loadKey reads the key of the action "token". Its id, which stands in every
+// pseudonym, is made from the key, so that a new key has a new one.
+func loadKey(path string) (*redact.Key, error) {
+	if err := privateFile(path); err != nil {
+		return nil, err
+	}
+	if st, err := os.Stat(path); err == nil && st.Size() > maxKeyFile {
+		return nil, fmt.Errorf("is larger than %s", Size(maxKeyFile))
+	}
+	secret, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %s", reason(err))
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte("otel-bridge key id"))
+	return redact.NewKey(hex.EncodeToString(mac.Sum(nil)[:4]), secret)
+}
+
+// loadRedaction reads the policy files and the key, one problem for each.
 func (l *loader) loadRedaction() {
 	r := &l.cfg.Redact
 	if r.None {
 		l.warn("redact: none: records leave as they were written, secrets and personal data included")
 		return
 	}
+	if l.opts.NoRedaction {
+		return
+	}
+	before := len(l.problems)
 	for _, name := range r.PolicyNames {
-		if strings.HasPrefix(name, builtinPrefix) {
-			continue
-		}
-		p := l.where["redact.policies:"+name]
-		p.Key = "redact.policies"
-		st, err := os.Stat(name)
-		switch {
-		case err != nil:
-			p.Message = name + " cannot be read: " + reason(err)
-			l.add(p)
-		case st.Size() > maxPolicyFile:
-			p.Message = fmt.Sprintf("%s is larger than %s", name, Size(maxPolicyFile))
+		if _, err := LoadPolicy(name); err != nil {
+			p := l.where["redact.policies:"+name]
+			p.Key, p.Message = "redact.policies", err.Error()
 			l.add(p)
 		}
 	}
 	if r.KeyFile != "" {
-		if err := privateFile(r.KeyFile); err != nil {
+		if _, err := loadKey(r.KeyFile); err != nil {
 			l.failAt("redact.key_file", "%s", err)
 		}
 	}
+	if len(l.problems) > before {
+		return
+	}
+	e, err := NewEngine(r.PolicyNames, r.KeyFile)
+	if err != nil {
+		l.failAt("redact.policies", "%s", err)
+		return
+	}
+	r.Engine = e
 }

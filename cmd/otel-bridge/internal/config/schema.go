@@ -183,7 +183,7 @@ func setDefaults(c *Config) {
 		}
 	}
 	c.Mode = ModeDisabled
-	c.Redact.PolicyNames = []string{"builtin:secrets", "builtin:pii"}
+	c.Redact.PolicyNames = DefaultPolicies()
 	c.Exporter.Headers = map[string]Secret{}
 	c.Resource = map[string]string{}
 }

@@ -50,9 +50,11 @@ func stampOf(path string) (stamp, error) {
 // volume that another machine writes to), scanning alone has to do, more often;
 // the log says so.
 type watcher struct {
-	roots   []string
-	log     *slog.Logger
-	changed func(jsonl.Ledger)
+	roots []string
+	log   *slog.Logger
+	// changed is told of ledgers that are new or not as they were; those of one
+	// look come together, so that parents can go first.
+	changed func([]jsonl.Ledger)
 
 	notify *fsnotify.Watcher // nil while polling
 	seen   map[string]stamp  // by path of the file
@@ -61,7 +63,7 @@ type watcher struct {
 	scanned func()
 }
 
-func newWatcher(roots []string, log *slog.Logger, changed func(jsonl.Ledger)) *watcher {
+func newWatcher(roots []string, log *slog.Logger, changed func([]jsonl.Ledger)) *watcher {
 	return &watcher{roots: roots, log: log, changed: changed, seen: map[string]stamp{}, warned: map[string]bool{}, scanned: func() {}}
 }
 
@@ -175,17 +177,13 @@ func (w *watcher) scanRoot(root string, present map[string]bool) bool {
 	if err != nil {
 		w.discoverError(root, err)
 	}
-	missed := false
 	for _, l := range ledgers {
 		dir := filepath.Dir(l.Path)
 		w.watch(filepath.Dir(dir))
 		w.watch(dir)
 		present[l.Path] = true
-		if w.look(l) {
-			missed = true
-		}
 	}
-	return missed
+	return w.look(ledgers)
 }
 
 func (w *watcher) discoverError(root string, err error) {
@@ -200,18 +198,25 @@ func (w *watcher) discoverError(root string, err error) {
 	}
 }
 
-// look tells of a ledger that is new or not as it was.
-func (w *watcher) look(l jsonl.Ledger) bool {
-	s, err := stampOf(l.Path)
-	if err != nil {
-		return false // gone in this moment; the next scan knows
+// look tells of ledgers that are new or not as they were, and whether there
+// were any.
+func (w *watcher) look(ledgers []jsonl.Ledger) bool {
+	var changed []jsonl.Ledger
+	for _, l := range ledgers {
+		s, err := stampOf(l.Path)
+		if err != nil {
+			continue // gone in this moment; the next scan knows
+		}
+		if old, known := w.seen[l.Path]; known && old == s {
+			continue
+		}
+		w.seen[l.Path] = s
+		changed = append(changed, l)
 	}
-	if old, known := w.seen[l.Path]; known && old == s {
-		return false
+	if len(changed) > 0 {
+		w.changed(changed)
 	}
-	w.seen[l.Path] = s
-	w.changed(l)
-	return true
+	return len(changed) > 0
 }
 
 // watch asks for notifications about a directory. The root may not be there
@@ -271,11 +276,12 @@ func (w *watcher) scanDir(root, dir string) {
 		}
 	}
 	w.watch(dir)
+	ours := ledgers[:0]
 	for _, l := range ledgers {
-		if _, ours := jsonl.ParseName(filepath.Base(l.Path)); !ours {
-			continue
+		if _, ok := jsonl.ParseName(filepath.Base(l.Path)); ok {
+			w.watch(filepath.Dir(l.Path))
+			ours = append(ours, l)
 		}
-		w.watch(filepath.Dir(l.Path))
-		w.look(l)
 	}
+	w.look(ours)
 }

@@ -1,0 +1,206 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
+)
+
+// OutboxReader is what looking into an outbox needs; *outbox.Outbox and
+// *outbox.View have it.
+type OutboxReader interface {
+	Stats() outbox.Stats
+	Scan(fn func(outbox.Info) bool) error
+	Get(id outbox.ID, fn func(outbox.Info)) error
+}
+
+// OutboxWriter is what acting on an outbox needs.
+type OutboxWriter interface {
+	OutboxReader
+	Send(ids ...outbox.ID) error
+	SendHeld(match func(outbox.Info) bool) (int, error)
+	Discard(ids ...outbox.ID) error
+	DiscardHeld(match func(outbox.Info) bool) (int, error)
+	Retry(ids ...outbox.ID) error
+	RetryAll(match func(outbox.Info) bool) (int, error)
+	Drop(ids ...outbox.ID) error
+}
+
+var _ OutboxWriter = (*outbox.Outbox)(nil)
+
+// OutboxRequest is one operator's wish.
+type OutboxRequest struct {
+	Op  OutboxOp    `json:"op"`
+	IDs []outbox.ID `json:"ids,omitempty"`
+	// All stands for every held entry (send, discard) or every quarantined one
+	// whose outcome is known (retry).
+	All bool `json:"all,omitempty"`
+}
+
+// OutboxOp names what is to be done.
+type OutboxOp string
+
+// The operations. The first four only look.
+const (
+	OutboxStatus     OutboxOp = "status"
+	OutboxList       OutboxOp = "list"
+	OutboxQuarantine OutboxOp = "quarantine"
+	OutboxShow       OutboxOp = "show"
+	OutboxSend       OutboxOp = "send"
+	OutboxDiscard    OutboxOp = "discard"
+	OutboxRetry      OutboxOp = "retry"
+	OutboxDrop       OutboxOp = "drop"
+)
+
+// Looks reports whether the operation changes nothing.
+func (op OutboxOp) Looks() bool {
+	switch op {
+	case OutboxStatus, OutboxList, OutboxQuarantine, OutboxShow:
+		return true
+	}
+	return false
+}
+
+// LookIntoOutbox does an operation that only looks, and gives each result to
+// emit.
+func LookIntoOutbox(ctx context.Context, o OutboxReader, req OutboxRequest, emit func(any) error) error {
+	scan := func(want func(outbox.Info) bool) error {
+		var failed error
+		err := o.Scan(func(i outbox.Info) bool {
+			if failed = ctx.Err(); failed == nil && want(i) {
+				failed = emit(entryOf(i))
+			}
+			return failed == nil
+		})
+		return errors.Join(failed, err)
+	}
+	switch req.Op {
+	case OutboxStatus:
+		return emit(statsOf(o.Stats()))
+	case OutboxList:
+		return scan(func(i outbox.Info) bool {
+			return i.State == outbox.Pending || i.State == outbox.Held || i.State == outbox.Quarantined
+		})
+	case OutboxQuarantine:
+		return scan(func(i outbox.Info) bool { return i.State == outbox.Quarantined })
+	case OutboxShow:
+		for _, id := range req.IDs {
+			var failed error
+			if err := o.Get(id, func(i outbox.Info) { failed = emit(entryOf(i)) }); err != nil {
+				return fmt.Errorf("entry %d: %w", id, err)
+			}
+			if failed != nil {
+				return failed
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown operation %q", req.Op)
+}
+
+// Count is the result of an operation that acts.
+type Count struct {
+	Count int `json:"count"`
+}
+
+// ActOnOutbox does any operation.
+func ActOnOutbox(ctx context.Context, o OutboxWriter, req OutboxRequest, emit func(any) error) error {
+	if req.Op.Looks() {
+		return LookIntoOutbox(ctx, o, req, emit)
+	}
+	n := len(req.IDs)
+	var err error
+	every := func(outbox.Info) bool { return true }
+	switch {
+	case req.All == (n > 0):
+		return errors.New("either ids are named, or all")
+	case req.Op == OutboxSend && req.All:
+		n, err = o.SendHeld(every)
+	case req.Op == OutboxSend:
+		err = o.Send(req.IDs...)
+	case req.Op == OutboxDiscard && req.All:
+		n, err = o.DiscardHeld(every)
+	case req.Op == OutboxDiscard:
+		err = o.Discard(req.IDs...)
+	case req.Op == OutboxRetry && req.All:
+		// What the receiver may have taken is retried by name only.
+		n, err = o.RetryAll(func(i outbox.Info) bool { return i.Quarantine != nil && i.Quarantine.Outcome != outbox.OutcomeUnknown })
+	case req.Op == OutboxRetry:
+		err = o.Retry(req.IDs...)
+	case req.Op == OutboxDrop && !req.All:
+		err = o.Drop(req.IDs...)
+	default:
+		return fmt.Errorf("unknown operation %q", req.Op)
+	}
+	if err != nil {
+		return err
+	}
+	return emit(Count{n})
+}
+
+// Stats is what `outbox status` tells.
+type Stats struct {
+	Committed    int64  `json:"committed"`
+	Acked        int64  `json:"acked"`
+	Pending      int64  `json:"pending"`
+	Held         int64  `json:"held"`
+	Quarantined  int64  `json:"quarantined"`
+	Discarded    int64  `json:"discarded"`
+	Lost         int64  `json:"lost"`
+	Damaged      int64  `json:"damaged"`
+	Leased       int64  `json:"leased"`
+	Cursors      int    `json:"cursors"`
+	Segments     int    `json:"segments"`
+	DiskBytes    int64  `json:"disk_bytes"`
+	UnackedBytes int64  `json:"unacked_bytes"`
+	Full         bool   `json:"full"`
+	Degraded     bool   `json:"degraded"`
+	LastError    string `json:"last_error,omitempty"`
+}
+
+func statsOf(s outbox.Stats) Stats {
+	out := Stats{
+		Committed: s.Committed, Acked: s.Acked, Pending: s.Pending, Held: s.Held, Quarantined: s.Quarantined,
+		Discarded: s.Discarded, Lost: s.Lost, Damaged: s.Damaged, Leased: s.Leased, Cursors: s.Cursors,
+		Segments: s.Segments, DiskBytes: s.DiskBytes, UnackedBytes: s.UnackedBytes, Full: s.Full, Degraded: s.Degraded,
+	}
+	if s.LastError != nil {
+		out.LastError = s.LastError.Error()
+	}
+	return out
+}
+
+// Entry is one entry of an outbox, its record decoded.
+type Entry struct {
+	ID         outbox.ID   `json:"id"`
+	State      string      `json:"state"`
+	Bytes      int         `json:"bytes"`
+	Quarantine *Quarantine `json:"quarantine,omitempty"`
+	Record     *Record     `json:"record,omitempty"`
+	// Undecodable says why there is no record.
+	Undecodable string `json:"undecodable,omitempty"`
+}
+
+// Quarantine is why an entry is there.
+type Quarantine struct {
+	Reason        string `json:"reason"`
+	Outcome       string `json:"outcome"`
+	ReceiverWords string `json:"receiver_words,omitempty"`
+	Time          string `json:"time"`
+}
+
+func entryOf(i outbox.Info) Entry {
+	e := Entry{ID: i.ID, State: i.State.String(), Bytes: len(i.Payload)}
+	if q := i.Quarantine; q != nil {
+		e.Quarantine = &Quarantine{q.Reason, q.Outcome, q.ReceiverWords, q.Time.UTC().Format(timeFormat)}
+	}
+	r, err := DecodeRecord(i.Payload)
+	if err != nil {
+		e.Undecodable = err.Error()
+		return e
+	}
+	e.Record = r
+	return e
+}

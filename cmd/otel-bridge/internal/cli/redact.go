@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
+	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/session"
+)
+
+func (a *app) redact() *cobra.Command {
+	var (
+		policies []string
+		keyFile  string
+		report   bool
+	)
+	c := &cobra.Command{
+		Use:   "redact [--policy P]... [--report] [PATH]",
+		Short: "Put a file or stdin through the redaction engine",
+		Long: `Put a file or stdin (no PATH, or -) through the redaction engine, to stdout. Lines that are JSON objects or
+arrays are treated as JSON, one output line each. Everything else is text that may span lines: it is read in windows of
+4 MiB, and a window is closed only at a place where looking further changes nothing. A JSON line may have 64 MiB.
+
+Default policies are those of the configuration: builtin:secrets and builtin:pii.`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	flags := a.configFile(c)
+	c.Flags().StringArrayVar(&policies, "policy", nil, "`policy`, built-in by name or a TOML file; may be given again")
+	c.Flags().StringVar(&keyFile, "key-file", "", "key `file` for the action token")
+	c.Flags().BoolVar(&report, "report", false, "tell rule, path and count on stderr")
+	command(c, func(ctx context.Context, args []string) error {
+		engine, err := a.engine(flags, policies, keyFile)
+		if err != nil {
+			return err
+		}
+		in := a.stdin
+		if len(args) == 1 && args[0] != "-" {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return fmt.Errorf("redact: %w", err)
+			}
+			defer f.Close()
+			in = f
+		}
+		r := newRedactor(engine, bufio.NewWriterSize(a.stdout, 64<<10))
+		if err := r.run(ctx, in); err != nil {
+			return fmt.Errorf("redact: %w", err)
+		}
+		if report {
+			return a.printFindings(r.findings())
+		}
+		return nil
+	})
+	c.AddCommand(a.redactTest())
+	return c
+}
+
+// engine makes the engine of --policy and --key-file, else of the
+// configuration.
+func (a *app) engine(flags *configFlags, policies []string, keyFile string) (*redact.Engine, error) {
+	if len(policies) == 0 && keyFile == "" {
+		cfg, err := flags.load(config.Options{NoEndpoint: true})
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Redact.Engine != nil {
+			return cfg.Redact.Engine, nil
+		}
+		return nil, &exit{exitConfig, errors.New("redact: the configuration says redact: none; name a --policy")}
+	}
+	if len(policies) == 0 {
+		policies = config.DefaultPolicies()
+	}
+	e, err := config.NewEngine(policies, keyFile)
+	if err != nil {
+		return nil, &exit{exitConfig, fmt.Errorf("redact: %w", err)}
+	}
+	return e, nil
+}
+
+func (a *app) printFindings(list []redact.Finding) error {
+	enc := json.NewEncoder(a.stderr)
+	for _, f := range list {
+		var err error
+		if a.output == "json" {
+			err = enc.Encode(f)
+		} else {
+			_, err = fmt.Fprintf(a.stderr, "%s %s %d\n", f.Rule, cmp.Or(f.Path, "-"), f.Count)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Text is redacted in windows. A window may end only where redacting both
+// sides apart gives what redacting them together gives; glance is how far the
+// other side is looked into, and windowMax where looking for a place ends.
+const (
+	windowSize  = 4 << 20
+	glance      = 64 << 10
+	windowMax   = 64 << 20
+	jsonLineMax = 64 << 20
+	readSize    = 256 << 10
+	maxFindings = 10_000
+)
+
+var errWindow = fmt.Errorf("a stretch of %s of text cannot be cut anywhere; nothing of it has been written", config.Size(windowMax))
+
+// redactor carries a stream through an engine.
+type redactor struct {
+	engine *redact.Engine
+	out    *bufio.Writer
+	text   []byte // text that has not been redacted yet
+	tried  int    // length of text when no place to cut it was found
+	buf    []byte
+	counts map[[2]string]int
+}
+
+func newRedactor(e *redact.Engine, out *bufio.Writer) *redactor {
+	return &redactor{engine: e, out: out, counts: map[[2]string]int{}}
+}
+
+func (r *redactor) run(ctx context.Context, in io.Reader) error {
+	br := bufio.NewReaderSize(in, readSize)
+	var line []byte
+	var whole bool
+	var rest bool // this is a further piece of a long text line
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var err error
+		line, whole, err = readPiece(br, line[:0], rest)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if len(line) == 0 {
+			break
+		}
+		if !rest && isJSON(line) {
+			if err := r.flushText(); err != nil {
+				return err
+			}
+			if err := r.json(line); err != nil {
+				return err
+			}
+			continue
+		}
+		rest = !whole
+		r.text = append(r.text, line...)
+		if err := r.window(); err != nil {
+			return err
+		}
+	}
+	if err := r.flushText(); err != nil {
+		return err
+	}
+	return r.out.Flush()
+}
+
+// readPiece reads a line with its end. A line that cannot be JSON comes in
+// pieces.
+func readPiece(br *bufio.Reader, dst []byte, rest bool) (line []byte, whole bool, err error) {
+	for {
+		b, err := br.ReadSlice('\n')
+		dst = append(dst, b...)
+		if err == nil {
+			return dst, true, nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return dst, true, err
+		}
+		if rest || !opensJSON(dst) {
+			return dst, false, nil
+		}
+		if len(dst) > jsonLineMax {
+			return nil, false, fmt.Errorf("a line that begins like JSON is longer than %s", config.Size(jsonLineMax))
+		}
+	}
+}
+
+func opensJSON(line []byte) bool {
+	t := bytes.TrimLeft(line, " \t")
+	return len(t) > 0 && (t[0] == '{' || t[0] == '[')
+}
+
+func isJSON(line []byte) bool {
+	return opensJSON(line) && session.ValidJSON(bytes.TrimSpace(line)) == nil
+}
+
+// json writes one line that is JSON; what stands around the value stays.
+func (r *redactor) json(line []byte) error {
+	value := bytes.TrimSpace(line)
+	start := bytes.Index(line, value[:1])
+	out, rep, err := r.engine.JSON(r.buf[:0], value)
+	if err != nil {
+		return err
+	}
+	r.buf = out
+	if rep.Withhold != "" {
+		out = []byte(`{"otel_bridge.withheld":"` + rep.Withhold + `"}`)
+	}
+	r.note(rep)
+	return r.write(line[:start], out, line[start+len(value):])
+}
+
+func (r *redactor) write(parts ...[]byte) error {
+	for _, p := range parts {
+		if _, err := r.out.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *redactor) flushText() error {
+	if len(r.text) == 0 {
+		return nil
+	}
+	out, rep, err := r.redactText(r.text)
+	if err != nil {
+		return err
+	}
+	r.text, r.tried = r.text[:0], 0
+	r.note(rep)
+	return r.write(out)
+}
+
+func (r *redactor) redactText(text []byte) ([]byte, *redact.Report, error) {
+	out, rep, err := r.engine.Text(nil, string(text))
+	if err != nil {
+		return nil, nil, err
+	}
+	if rep.Withhold != "" {
+		out = []byte("[REDACTED:" + rep.Withhold + "]\n")
+	}
+	return out, rep, nil
+}
+
+// window writes the first part of the text when there is enough of it and a
+// place to cut.
+func (r *redactor) window() error {
+	if len(r.text) < windowSize+glance || len(r.text) < r.tried+windowSize/2 {
+		return nil
+	}
+	for at := len(r.text) - glance; at >= windowSize/2; at = at * 7 / 8 {
+		cut := goodCut(r.text[:at])
+		head, rep, err := r.redactText(r.text[:cut])
+		if err != nil {
+			return err
+		}
+		tail, _, err := r.redactText(r.text[cut : cut+glance])
+		if err != nil {
+			return err
+		}
+		both, _, err := r.redactText(r.text[:cut+glance])
+		if err != nil {
+			return err
+		}
+		if rep.Withhold == "" && len(both) == len(head)+len(tail) && bytes.HasPrefix(both, head) && bytes.HasSuffix(both, tail) {
+			r.note(rep)
+			r.text = append(r.text[:0], r.text[cut:]...)
+			r.tried = 0
+			return r.write(head)
+		}
+	}
+	if len(r.text) > windowMax {
+		return errWindow
+	}
+	r.tried = len(r.text)
+	return nil
+}
+
+// goodCut is the end of text, moved back behind a line end, else a blank, else
+// a whole character, none of them far.
+func goodCut(text []byte) int {
+	near := max(0, len(text)-glance)
+	for _, sep := range []byte("\n ") {
+		if i := bytes.LastIndexByte(text[near:], sep); i >= 0 {
+			return near + i + 1
+		}
+	}
+	cut := len(text)
+	for cut > near && !utf8.RuneStart(text[cut-1]) {
+		cut--
+	}
+	return max(cut-1, 1)
+}
+
+func (r *redactor) note(rep *redact.Report) {
+	for _, f := range rep.Findings {
+		key := [2]string{f.Rule, f.Path}
+		if _, known := r.counts[key]; !known && len(r.counts) >= maxFindings {
+			key[1] = "" // paths beyond the bound share one line a rule
+		}
+		r.counts[key] += f.Count
+	}
+}
+
+func (r *redactor) findings() []redact.Finding {
+	list := make([]redact.Finding, 0, len(r.counts))
+	for k, n := range r.counts {
+		list = append(list, redact.Finding{Rule: k[0], Path: k[1], Count: n})
+	}
+	slices.SortFunc(list, func(a, b redact.Finding) int {
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Path, b.Path))
+	})
+	return list
+}

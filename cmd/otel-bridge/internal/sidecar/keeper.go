@@ -1,0 +1,355 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/otel-bridge/otel-bridge/session/jsonl"
+	"github.com/otel-bridge/otel-bridge/telemetry"
+)
+
+const (
+	// retryAfter is how long a ledger rests that could not be read for a reason
+	// outside of it, or that another file of the same session stands for.
+	retryAfter = 5 * time.Second
+	// restAfter is how long a session stays open without a new event; opening
+	// it again means reading it from its start.
+	restAfter = 2 * time.Minute
+	// maxAwake bounds how many sessions are open, and with it memory and file
+	// descriptors; the one that was quiet for longest goes first.
+	maxAwake = 256
+)
+
+// puller captures one session; *telemetry.Session is one.
+type puller interface {
+	Pull(ctx context.Context) (telemetry.Progress, error)
+	Release()
+	Close()
+}
+
+// keeper has one puller for each ledger and pulls those that changed, with a
+// bounded number of workers. A ledger waits in line behind those that changed
+// before it, and is pulled by one worker at a time, so a busy one cannot keep
+// the others out.
+//
+//	offer ──▶ queue ──▶ worker: Pull ──▶ at rest ──(quiet for long)──▶ released
+//	  │         ▲            │ changed meanwhile, or to be tried again later
+//	  ▼         └────────────┘
+//	waits for its parent's first pull, where that is known
+type keeper struct {
+	log  *slog.Logger
+	open func(path string, fromNow bool) puller
+	// pulled is told how every pull ended.
+	pulled func(path string, p telemetry.Progress, err error)
+
+	mu      sync.Mutex
+	targets map[string]*target   // by path
+	slots   map[string]string    // session directory -> path of the file that counts
+	byID    map[string]*target   // by session id
+	waiting map[string][]*target // by id of the parent that is waited for
+	queue   []*target
+	running int
+	awake   map[*target]time.Time // open at rest, and since when
+	signal  *sync.Cond            // something of the above has changed
+}
+
+// target is one ledger file.
+type target struct {
+	path, id, parent string
+	met              bool // its header has been read
+	puller           puller
+	queued, running  bool
+	again            bool // changed while running
+	gone             bool // another file has taken its place, or it was removed
+	done             bool // a pull has ended
+	held             string
+	retry            time.Time // zero: only when it changes
+}
+
+func newKeeper(log *slog.Logger, open func(path string, fromNow bool) puller) *keeper {
+	k := &keeper{
+		log: log, open: open,
+		pulled:  func(string, telemetry.Progress, error) {},
+		targets: map[string]*target{}, slots: map[string]string{}, byID: map[string]*target{},
+		waiting: map[string][]*target{}, awake: map[*target]time.Time{},
+	}
+	k.signal = sync.NewCond(&k.mu)
+	return k
+}
+
+// offer says that ledgers are new or have changed. fromNow is for those that no
+// cursor is known of.
+func (k *keeper) offer(ledgers []jsonl.Ledger, fromNow bool) {
+	type header struct{ id, parent string }
+	heads := make(map[string]header)
+	for _, l := range ledgers {
+		k.mu.Lock()
+		t := k.targets[l.Path]
+		known := t != nil && t.met
+		k.mu.Unlock()
+		if known {
+			continue
+		}
+		if id, parent, ok := readLineage(l.Path); ok {
+			heads[l.Path] = header{id, parent}
+		}
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	batch := make([]*target, 0, len(ledgers))
+	for _, l := range ledgers {
+		t := k.targets[l.Path]
+		if t == nil {
+			t = &target{path: l.Path, puller: k.open(l.Path, fromNow)}
+			k.targets[l.Path] = t
+		}
+		if h, ok := heads[l.Path]; ok && !t.met {
+			t.met, t.id, t.parent = true, h.id, h.parent
+			k.byID[h.id] = t
+		}
+		if l.Session != "" {
+			dir := filepath.Dir(l.Path)
+			if old := k.slots[dir]; old != "" && old != l.Path {
+				k.remove(k.targets[old])
+			}
+			k.slots[dir] = l.Path
+		}
+		batch = append(batch, t)
+	}
+	for _, t := range batch {
+		k.enqueue(t)
+	}
+}
+
+// readLineage reads the session's id and the id of the session that it has
+// inherited events from; ok is false while there is no header to be understood.
+func readLineage(path string) (id, parent string, ok bool) {
+	r, err := jsonl.Open(path)
+	if err != nil {
+		return "", "", false
+	}
+	defer r.Close()
+	h := r.Header()
+	if h.IsSeeded && h.ParentSession != nil {
+		parent = *h.ParentSession
+	}
+	return h.ID, parent, true
+}
+
+// remove forgets a target. The caller holds mu.
+func (k *keeper) remove(t *target) {
+	if t == nil {
+		return
+	}
+	t.gone = true
+	delete(k.targets, t.path)
+	delete(k.awake, t)
+	if k.byID[t.id] == t {
+		delete(k.byID, t.id)
+	}
+	if !t.running {
+		t.puller.Close()
+	}
+}
+
+// enqueue puts a target in line. The caller holds mu.
+func (k *keeper) enqueue(t *target) {
+	switch {
+	case t.queued || t.gone:
+	case t.running:
+		t.again = true
+	default:
+		t.queued, t.retry = true, time.Time{}
+		if p := k.byID[t.parent]; t.parent != "" && !t.done && p != nil && !p.done && p.parent != t.id {
+			k.waiting[t.parent] = append(k.waiting[t.parent], t)
+			return
+		}
+		k.queue = append(k.queue, t)
+		k.signal.Broadcast()
+	}
+}
+
+// run pulls with so many workers until ctx ends, and lets go of all sessions.
+func (k *keeper) run(ctx context.Context, workers int) {
+	stop := context.AfterFunc(ctx, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.signal.Broadcast()
+	})
+	defer stop()
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() { k.work(ctx) })
+	}
+	wg.Go(func() { k.tend(ctx) })
+	wg.Wait()
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.targets {
+		t.puller.Close()
+	}
+	clear(k.awake)
+}
+
+func (k *keeper) work(ctx context.Context) {
+	for {
+		k.mu.Lock()
+		for len(k.queue) == 0 && ctx.Err() == nil {
+			k.signal.Wait()
+		}
+		if ctx.Err() != nil {
+			k.mu.Unlock()
+			return
+		}
+		t := k.queue[0]
+		k.queue = k.queue[1:]
+		t.queued, t.running, t.again = false, true, false
+		delete(k.awake, t)
+		k.running++
+		k.mu.Unlock()
+
+		p, err := t.puller.Pull(ctx)
+		k.pulled(t.path, p, err)
+
+		k.mu.Lock()
+		k.settle(t, err)
+		k.mu.Unlock()
+	}
+}
+
+// settle decides what comes after a pull. The caller holds mu.
+func (k *keeper) settle(t *target, err error) {
+	t.running = false
+	k.running--
+	if !t.gone {
+		k.judge(t, err)
+	}
+	if t.gone {
+		t.puller.Close()
+	} else if t.again {
+		k.enqueue(t)
+	}
+	t.done = true
+	for _, child := range k.waiting[t.id] {
+		child.queued = false
+		k.enqueue(child)
+	}
+	delete(k.waiting, t.id)
+	k.signal.Broadcast()
+}
+
+func (k *keeper) judge(t *target, err error) {
+	var held *telemetry.HeldError
+	wasHeld := t.held
+	t.held = ""
+	switch {
+	case err == nil:
+		k.awake[t] = time.Now()
+		if len(k.awake) > maxAwake {
+			k.releaseOldest()
+		}
+		if wasHeld != "" {
+			k.log.Info("session is understood again and goes on", "path", t.path)
+		}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &held):
+		// Tried again when the file changes; the message comes once.
+		t.held = held.Code
+		if wasHeld != held.Code {
+			k.log.Warn("session is held: its ledger is not understood from here on; it is tried again when it changes",
+				"path", t.path, "seq", held.Seq, "code", held.Code, "error", held.Err)
+		}
+	case errors.Is(err, jsonl.ErrHeaderIncomplete):
+		// Its writer has only begun; the rest will be a change.
+	case errors.Is(err, telemetry.ErrTaken):
+		t.retry = time.Now().Add(retryAfter)
+	case errors.Is(err, fs.ErrNotExist):
+		k.remove(t)
+	default:
+		t.retry = time.Now().Add(retryAfter)
+		k.log.Warn("session cannot be read now; it is tried again", "path", t.path, "error", err)
+	}
+}
+
+func (k *keeper) releaseOldest() {
+	var oldest *target
+	for t, since := range k.awake {
+		if oldest == nil || since.Before(k.awake[oldest]) {
+			oldest = t
+		}
+	}
+	delete(k.awake, oldest)
+	oldest.puller.Release()
+}
+
+// tend lets go of sessions that are quiet and tries again what is due.
+func (k *keeper) tend(ctx context.Context) {
+	tick := time.NewTicker(retryAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		k.mu.Lock()
+		now := time.Now()
+		for t, since := range k.awake {
+			if now.Sub(since) >= restAfter {
+				delete(k.awake, t)
+				t.puller.Release()
+			}
+		}
+		for _, t := range k.targets {
+			if !t.retry.IsZero() && now.After(t.retry) {
+				k.enqueue(t)
+			}
+		}
+		k.mu.Unlock()
+	}
+}
+
+// settled waits until nothing is in line or being pulled.
+func (k *keeper) settled(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.signal.Broadcast()
+	})
+	defer stop()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for (len(k.queue) > 0 || k.running > 0) && ctx.Err() == nil {
+		k.signal.Wait()
+	}
+}
+
+// source finds the ledger of a session by its id.
+func (k *keeper) source(id string) (path string, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.byID[id]
+	if t == nil || t.gone {
+		return "", false
+	}
+	return t.path, true
+}
+
+// counts tells how many ledgers there are, and how many are held.
+func (k *keeper) counts() (all, held int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.targets {
+		if t.held != "" {
+			held++
+		}
+	}
+	return len(k.targets), held
+}
