@@ -138,6 +138,7 @@ func (w *Waterfall) listen(ctx context.Context, r *Record) (out *Record, why Rea
 	out.Channel, out.Identity, out.SessionScoped = r.Channel, r.Identity, r.SessionScoped
 	out.Type, out.Op, out.UID, out.ObservedMs = r.Type, r.Op, r.UID, r.ObservedMs
 	out.Surface, out.Inherited = r.Surface, r.Inherited
+	out.about, out.consent = r.about, r.consent
 	out.Policy, out.Redactions, out.Withheld, out.Cut = r.Policy, r.Redactions, r.Withheld, r.Cut
 	return out, ""
 }

@@ -87,10 +87,8 @@ func (p *projector) observe(ev *session.Event, export bool) projection {
 			p.stream.reset()
 		case session.TypeAssistantMessage:
 			p.stream.reset()
-		case "llm/retry", session.TypeStepEnd, session.TypeTurnEnd:
-			return projection{body: ev.Data, attempt: !p.stream.empty()}
 		}
-		return projection{body: ev.Data}
+		return projection{body: ev.Data, attempt: p.endsAttempt(ev)}
 	}
 	if !export || ev.DataTruncated {
 		return projection{body: ev.Data}
@@ -102,6 +100,14 @@ func (p *projector) observe(ev *session.Event, export bool) projection {
 		return projection{body: p.joinedStream(ev.Data)}
 	}
 	return projection{body: ev.Data}
+}
+
+// endsAttempt tells whether ev ends a stream that became no message.
+func (p *projector) endsAttempt(ev *session.Event) bool {
+	if p.stream.empty() {
+		return false
+	}
+	return ev.Type == "llm/retry" || ev.Type == session.TypeStepEnd || ev.Type == session.TypeTurnEnd
 }
 
 // forget drops what is held of the open attempt: those events are not in scope.

@@ -73,6 +73,8 @@ type Record struct {
 	Cut int64
 
 	scratch []byte // where redaction may write the body
+	about   int64  // the last event that the record speaks of
+	consent consent
 }
 
 // SurfaceOp is what an event did to the surface.

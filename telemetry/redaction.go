@@ -125,6 +125,20 @@ func (d *Redaction) SessionID(id string) (string, error) {
 	return d.token(id), nil
 }
 
+// sessionID is SessionID, with a token for an id that cannot be judged.
+func (d *Redaction) sessionID(id string) (judged string) {
+	defer func() {
+		if recover() != nil {
+			judged = d.token(id)
+		}
+	}()
+	judged, err := d.SessionID(id)
+	if err != nil {
+		return d.token(id)
+	}
+	return judged
+}
+
 func (d *Redaction) token(id string) string {
 	mac := hmac.New(sha256.New, d.key)
 	mac.Write([]byte("otel-bridge/session-token/1\x00"))
@@ -154,12 +168,7 @@ func (d *Redaction) Again(r *Record) *Record {
 	}
 	out := r.private()
 	if out.SessionScoped {
-		id, err := d.SessionID(out.Identity.SessionID)
-		if err != nil {
-			// Not even the id can be judged: a token says no more than it must.
-			id = d.token(out.Identity.SessionID)
-		}
-		if id != out.Identity.SessionID {
+		if id := d.sessionID(out.Identity.SessionID); id != out.Identity.SessionID {
 			out.Identity.SessionID = id
 			if out.Channel == ChannelLedger {
 				out.UID = out.Identity.UID()
@@ -209,7 +218,11 @@ func (d *Redaction) apply(r *Record) (why Reason) {
 		return ReasonRedaction
 	}
 	if len(r.Body) > 0 {
-		body, err := d.engine.JSON(r.scratch[:0], r.Body, &found)
+		dst := r.scratch[:0]
+		if cap(dst) > 0 && &dst[:1][0] == &r.Body[0] {
+			dst = nil // the body is what an earlier pass wrote there
+		}
+		body, err := d.engine.JSON(dst, r.Body, &found)
 		if err != nil || session.ValidJSON(body) != nil {
 			return ReasonRedaction
 		}

@@ -1,0 +1,132 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/otel-bridge/otel-bridge/session"
+)
+
+// Key names the session in the outbox, as in EventKey; "" before the first Pull.
+func (s *Session) Key() string { return s.key }
+
+// Accept lets a session go on that is held because its past has changed: the
+// next Pull continues from the last common point under another incarnation.
+func (s *Session) Accept(ctx context.Context) error {
+	return s.change(ctx, func() {
+		s.cur.accepted, s.cur.held = true, nil
+		s.cur.fingerprint, s.quiet = "", ""
+	})
+}
+
+// Rewind takes the session's cursor back to seq, so that what follows goes out
+// again under the same identity: for what a receiver has lost.
+func (s *Session) Rewind(ctx context.Context, seq int64) error {
+	if s.key == "" {
+		if err := s.meet(); err != nil {
+			return err
+		}
+	}
+	if seq < 0 || seq > s.cur.next {
+		return errors.New("a session can only be rewound to an event that was captured")
+	}
+	return s.change(ctx, func() {
+		s.rewind(seq)
+		s.cur.held = nil
+	})
+}
+
+// change changes and commits the cursor of a session that is asleep.
+func (s *Session) change(ctx context.Context, do func()) error {
+	if s.key == "" {
+		if err := s.meet(); err != nil {
+			return err
+		}
+	}
+	s.sleep()
+	do()
+	var p Progress
+	err := s.flush(ctx, &p)
+	if err != nil {
+		s.sleep()
+	}
+	return err
+}
+
+// Recapture makes the records of events anew that an outbox has lost to damage,
+// and commits them. The cursor stays. It returns the keys that cannot be had
+// again: of another incarnation, or not in the ledger any more.
+func (s *Session) Recapture(ctx context.Context, keys []EventKey) (missing []EventKey, err error) {
+	if s.key == "" {
+		if err := s.meet(); err != nil {
+			return nil, err
+		}
+	}
+	s.sleep()
+	want := make(map[int64]EventKey, len(keys))
+	for _, k := range keys {
+		if k.Session == s.key && k.Incarnation == s.cur.incarnation && k.Seq < s.cur.next {
+			want[k.Seq] = k
+		} else {
+			missing = append(missing, k)
+		}
+	}
+	if len(want) == 0 {
+		return missing, nil
+	}
+	r, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.led.Close()
+	for len(want) > 0 && r.led.Next() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		ev := r.led.Event()
+		_, wanted := want[ev.Seq]
+		var seen SurfaceFacts
+		if wanted && (ev.Type == session.TypeAssistantMessage || ev.Type == session.TypeAssistantAttempt) {
+			seen = r.seen()
+		}
+		if r.adm.admit(ev) != nil {
+			break
+		}
+		pr := r.proj.observe(ev, wanted)
+		if pr.attempt {
+			r.proj.forget()
+		}
+		if !wanted || pr.elided {
+			continue
+		}
+		_, err := s.batch.putEvent(ctx, &event{
+			Event: ev, dialect: r.adm.dialect, isSurface: r.adm.isSurface(ev.Type),
+			body: pr.body, seen: seen, inherited: ev.Seq < s.seed,
+			ident: s.ident, attrs: s.attrs, session: s.key,
+			consent: consent{s.c.cfg.Mode, s.cur.next - 1},
+		})
+		if err != nil {
+			return nil, err
+		}
+		delete(want, ev.Seq)
+		if len(s.batch.entries) >= batchRecords || s.batch.bytes >= batchBytes {
+			if err := s.batch.commit(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := r.led.Err(); err != nil && !truncated(err) {
+		return nil, heldBy(err, r.adm.next())
+	}
+	if len(s.batch.entries) > 0 {
+		if err := s.batch.commit(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range want {
+		missing = append(missing, k)
+	}
+	slices.SortFunc(missing, func(a, b EventKey) int { return int(a.Seq - b.Seq) })
+	return missing, nil
+}

@@ -1,0 +1,697 @@
+package telemetry
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/otel-bridge/otel-bridge/session"
+	"github.com/otel-bridge/otel-bridge/session/jsonl"
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
+)
+
+// Session captures one session from its source.
+//
+//	asleep ──Pull, and the source has changed──▶ awake (a reading is open)
+//	   ▲                                            │
+//	   └───────────── Release, an error ────────────┘
+//
+// When it wakes up the ledger is replayed from its beginning to the cursor
+// without exporting. That rebuilds the trace, the surface and the open stream,
+// and compares the ledger's past with the digests in the cursor. Asleep it
+// holds next to nothing. It is not safe for concurrent use.
+type Session struct {
+	c    *Capture
+	src  Source
+	opts SessionOptions
+
+	header *session.Header
+	key    string   // names the session in the outbox; "" before it is known
+	ident  Identity // of the next record, but for its seq
+	attrs  []attribute.KeyValue
+	seed   int64 // inherited events
+
+	cur       cursor
+	durable   []byte   // the cursor as it is committed; nil before the first time
+	accounted Outcomes // of cur, as the Capture has them
+	now       string   // fingerprint of the source at the last Pull
+	quiet     string   // the same, when nothing more was to be done
+	batch     batch
+	awake     *reading
+	scout     *scout
+}
+
+// ErrReplaced says that the source has another session now than it had when
+// this Session was made: close it and make another one.
+var ErrReplaced = errors.New("the source has another session now")
+
+// SessionOptions say how a session is captured.
+type SessionOptions struct {
+	// FromNow makes a session that is met for the first time start at its end.
+	FromNow bool
+}
+
+// Progress is what a Pull has come to.
+type Progress struct {
+	// SessionID is as records have it; "" where the header could not be read.
+	SessionID string
+	// Next is the seq of the first event that nothing is decided about.
+	Next int64
+	// Beyond counts events that were read and lie beyond the watermark.
+	Beyond int64
+	// Records counts the records that this Pull has committed.
+	Records int
+	// More is true when Pull stopped at its limit.
+	More bool
+	// Outcomes are those of the session since it was met.
+	Outcomes Outcomes
+}
+
+// reading is an open ledger with everything that is rebuilt by replaying it.
+type reading struct {
+	led   Ledger
+	adm   *admission
+	proj  projector
+	chain *chain
+
+	toEnd     bool // everything up to the present end is out of scope
+	truncated int64
+	events    int // since the last commit
+}
+
+// Session returns a Session that reads from src. Nothing is opened yet.
+func (c *Capture) Session(src Source, opts SessionOptions) *Session {
+	return &Session{c: c, src: src, opts: opts, batch: batch{c: c}}
+}
+
+// Pull captures what the source has beyond the cursor, as far as consent
+// covers it, at most limit events of it (0: all). It waits while the outbox has
+// no room.
+//
+// Errors: a *HeldError when the ledger cannot be understood, for as long as
+// neither the ledger nor the program nor its vocabulary changes; ErrTaken; the
+// context's; or one of reading and writing, after which Pull may be called
+// again. Nothing that was committed is lost or done twice.
+func (s *Session) Pull(ctx context.Context, limit int) (Progress, error) {
+	var p Progress
+	err := s.pull(ctx, limit, &p)
+	if err != nil {
+		s.sleep()
+	}
+	p.SessionID, p.Next, p.Outcomes = s.cur.id, s.cur.next, s.cur.outcomes
+	if s.scout != nil {
+		p.Beyond = max(0, s.scout.adm.next()-s.cur.next)
+	}
+	return p, err
+}
+
+func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed error) {
+	fingerprint, err := s.fingerprint()
+	if err != nil {
+		if s.awake == nil || !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		// A file that was renamed or removed is still read to its end.
+		defer func(gone error) { failed = cmp.Or(failed, gone) }(err)
+	}
+	s.now = fingerprint
+	if s.awake == nil && s.rests(fingerprint) {
+		return s.held()
+	}
+	if s.key == "" {
+		if err := s.meet(); err != nil {
+			return err
+		}
+		if s.rests(fingerprint) {
+			return s.held()
+		}
+	}
+	if s.mustSkip() {
+		if err := s.skipToEnd(ctx, p); err != nil {
+			return err
+		}
+	}
+	watermark := int64(unbounded)
+	if s.c.cfg.Mode == FeedbackOnly {
+		if watermark, err = s.scan(ctx); err != nil {
+			return err
+		}
+		if watermark < s.cur.next {
+			s.quiet = fingerprint
+			return s.held()
+		}
+	}
+	if s.awake == nil {
+		if err := s.wake(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := s.run(ctx, watermark, limit, p); err != nil {
+		return err
+	}
+	if !p.More {
+		s.quiet = fingerprint
+	}
+	return s.held()
+}
+
+// fingerprint is that of the source and of all else that decides what can be
+// read from it.
+func (s *Session) fingerprint() (string, error) {
+	f, err := s.src.Fingerprint()
+	if err != nil || f == "" {
+		return "", err
+	}
+	return f + " " + s.c.profile, nil
+}
+
+// rests tells whether nothing more is to be done with the source as it is.
+func (s *Session) rests(fingerprint string) bool {
+	return fingerprint != "" && s.key != "" && !s.mustSkip() &&
+		(s.quiet == fingerprint || s.cur.fingerprint == fingerprint)
+}
+
+// held is why the session is held, or nil.
+func (s *Session) held() error {
+	switch {
+	case s.cur.held != nil:
+		return s.cur.held
+	case s.scout != nil && s.scout.held != nil:
+		return s.scout.held
+	}
+	return nil
+}
+
+// meet learns which session the source has, and its cursor.
+func (s *Session) meet() error {
+	led, err := s.src.Open()
+	if err != nil {
+		return heldBy(err, 0)
+	}
+	defer led.Close()
+	header := *led.Header()
+	key := sessionKey(s.c.cfg.Installation.Key, &header)
+	if err := s.c.own(key, s); err != nil {
+		return err
+	}
+	id := validUTF8(header.ID)
+	if red := s.c.cfg.Redaction; red != nil {
+		id = red.sessionID(id)
+	}
+	s.header, s.key, s.batch.stream = &header, key, cursorPrefix+key
+	s.ident = Identity{SessionID: id, CreatedAt: header.CreatedAt, FormatVersion: header.Version}
+	if err := s.load(); err != nil {
+		return err
+	}
+	s.accounted = s.cur.outcomes
+	return nil
+}
+
+// load reads the cursor as it is committed.
+func (s *Session) load() error {
+	value, ok := s.c.cfg.Outbox.Cursor(cursorPrefix + s.key)
+	s.durable, s.cur = nil, cursor{epoch: s.c.cfg.Installation.Epoch}
+	if ok {
+		cur, err := decodeCursor(value)
+		if err != nil {
+			return fmt.Errorf("cursor of session %s: %w", s.key, err)
+		}
+		s.durable, s.cur = value, cur
+	}
+	s.cur.id, s.cur.createdAt, s.cur.version = s.ident.SessionID, s.ident.CreatedAt, s.ident.FormatVersion
+	s.ident.Incarnation = s.cur.incarnation
+	return nil
+}
+
+// Release lets go of the open ledger and of all that can be rebuilt from it.
+func (s *Session) Release() {
+	s.sleep()
+	s.scout.close()
+	s.scout = nil
+}
+
+// Close releases the session and lets another source have it.
+func (s *Session) Close() {
+	s.Release()
+	if s.key != "" {
+		s.c.disown(s.key, s)
+		s.key = ""
+	}
+}
+
+// sleep drops everything that is not committed.
+func (s *Session) sleep() {
+	if s.awake != nil {
+		s.awake.led.Close()
+		s.awake = nil
+	}
+	s.batch = batch{c: s.c, stream: s.batch.stream}
+	if s.key == "" {
+		return
+	}
+	// A commit whose end was not seen may have been made.
+	if err := s.load(); err == nil {
+		s.c.account(&s.accounted, s.cur.outcomes)
+	}
+}
+
+// open starts a reading and the state that goes with it.
+func (s *Session) open() (*reading, error) {
+	led, err := s.src.Open()
+	if err != nil {
+		return nil, heldBy(err, s.cur.next)
+	}
+	adm, err := newAdmission(led.Header(), s.c.cfg.EventTypes)
+	if err == nil && sessionKey(s.c.cfg.Installation.Key, led.Header()) != s.key {
+		err = ErrReplaced
+	}
+	if err == nil {
+		if s.seed, err = s.src.Inherited(); err != nil {
+			err = heldBy(err, s.cur.next)
+		}
+	}
+	if err != nil {
+		led.Close()
+		return nil, err
+	}
+	s.attrs = s.headerAttributes()
+	return &reading{
+		led: led, adm: adm,
+		proj:  projector{dialect: adm.dialect},
+		chain: newChain(s.c.cfg.Installation.Key),
+	}, nil
+}
+
+// headerAttributes are those that all records of the session have.
+func (s *Session) headerAttributes() []attribute.KeyValue {
+	var kvs []attribute.KeyValue
+	if s.header.Cwd != nil {
+		kvs = append(kvs, attribute.String(KeyCwd, *s.header.Cwd))
+	}
+	if s.header.ParentSession != nil {
+		kvs = append(kvs, attribute.String(KeyParentID, *s.header.ParentSession))
+	}
+	switch {
+	case s.header.SeedLength != nil:
+		kvs = append(kvs, attribute.Int64(KeySeedLength, *s.header.SeedLength))
+	case s.header.IsSeeded:
+		kvs = append(kvs, attribute.Int64(KeySeedLength, s.seed))
+	}
+	return kvs
+}
+
+// wake opens the ledger and replays it to the cursor, from its last common
+// point with what was captured if it has another past now.
+func (s *Session) wake(ctx context.Context, p *Progress) error {
+	for {
+		r, err := s.open()
+		if err != nil {
+			return s.hold(ctx, err, p)
+		}
+		common, err := s.replay(ctx, r)
+		if err == nil && common < 0 {
+			s.awake = r
+			return nil
+		}
+		r.led.Close()
+		if err != nil {
+			return s.hold(ctx, err, p)
+		}
+		if err := s.diverged(ctx, common, p); err != nil {
+			return err
+		}
+	}
+}
+
+// replay takes r to the cursor without exporting, and compares digests on the
+// way. It returns -1 when the ledger has the past that was captured, or else
+// the length of the last common part.
+func (s *Session) replay(ctx context.Context, r *reading) (common int64, err error) {
+	points := s.cur.points
+	differs := false
+	for r.adm.next() < s.cur.next && !differs {
+		if r.adm.next()&1023 == 0 && ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if !r.led.Next() {
+			if err := r.led.Err(); err != nil && !truncated(err) {
+				return 0, heldBy(err, r.adm.next())
+			}
+			return common, nil // it has become shorter
+		}
+		ev := r.led.Event()
+		if err := r.adm.admit(ev); err != nil {
+			return 0, err
+		}
+		if r.proj.observe(ev, false).attempt || ev.Seq < s.cur.from {
+			r.proj.forget()
+		}
+		r.digest(ev)
+		if len(points) > 0 && points[0].n == r.chain.n {
+			// Under another line limit other lines are incomplete, and digests
+			// say nothing.
+			if points[0] == r.chain.here() || r.truncated != s.cur.truncatedAt(r.chain.n) {
+				common = points[0].n
+			} else {
+				differs = true
+			}
+			points = points[1:]
+		}
+	}
+	if differs {
+		return common, nil
+	}
+	return -1, nil
+}
+
+func truncated(err error) bool {
+	var cut *jsonl.TruncatedError
+	return errors.As(err, &cut)
+}
+
+// digest takes an event into the chain.
+func (r *reading) digest(ev *session.Event) {
+	if ev.DataTruncated {
+		r.truncated++
+	}
+	r.chain.add(ev)
+	if ev.Type == session.TypeTurnEnd {
+		r.chain.turnEnded()
+	}
+}
+
+// mustSkip tells whether configuration or consent say that what stands in the
+// ledger now is not for us.
+func (s *Session) mustSkip() bool {
+	if s.key == "" {
+		return false
+	}
+	if s.durable == nil {
+		return s.opts.FromNow
+	}
+	return s.cur.epoch != s.c.cfg.Installation.Epoch && !s.c.cfg.CatchUp
+}
+
+// skipToEnd moves the cursor to the present end. All events up to there are out
+// of scope.
+func (s *Session) skipToEnd(ctx context.Context, p *Progress) error {
+	if s.awake == nil {
+		if err := s.wake(ctx, p); err != nil {
+			return err
+		}
+	}
+	before := s.cur.outcomes.OutOfScope
+	s.cur.epoch = s.c.cfg.Installation.Epoch
+	s.awake.toEnd = true
+	if err := s.run(ctx, unbounded, 0, p); err != nil {
+		return err
+	}
+	s.awake.toEnd = false
+	n := s.cur.outcomes.OutOfScope - before
+	if n == 0 || s.c.cfg.Mode != Full {
+		return nil
+	}
+	body := fmt.Appendf(nil, `{"events":%d,"next":%d}`, n, s.cur.next)
+	if err := s.ops(ctx, OpOutOfScope, SeverityInfo, body, s.cur.next); err != nil {
+		return err
+	}
+	return s.flush(ctx, p)
+}
+
+// Bounds of one batch. A batch is also committed when there is nothing more to
+// read.
+const (
+	batchRecords = 512
+	batchBytes   = 1 << 20
+	batchEvents  = 1 << 15
+)
+
+// run captures up to the watermark, the limit or the ledger's end.
+func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progress) error {
+	for n := 0; ; n++ {
+		r := s.awake
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if r.adm.next() > watermark {
+			if s.scout != nil && s.scout.feedback == watermark && s.scout.mark != r.chain.h {
+				return errChanging // what was read is not what consent was given for
+			}
+			break
+		}
+		if p.More = limit > 0 && n >= limit; p.More {
+			break
+		}
+		if r.led.Next() {
+			if err := s.event(ctx, r.led.Event(), watermark); err != nil {
+				return s.hold(ctx, err, p)
+			}
+			if len(s.batch.entries) >= batchRecords || s.batch.bytes >= batchBytes || r.events >= batchEvents {
+				if err := s.flush(ctx, p); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		err := r.led.Err()
+		if err == nil && !(n == 0 && s.now != "" && replaced(r.led)) {
+			s.cur.fingerprint = s.now
+			break
+		}
+		if err != nil && !truncated(err) {
+			return s.hold(ctx, heldBy(err, r.adm.next()), p)
+		}
+		// The past may be another one: read again from the start and compare.
+		toEnd := r.toEnd
+		if err := s.flush(ctx, p); err != nil {
+			return err
+		}
+		s.sleep()
+		if err := s.wake(ctx, p); err != nil {
+			return err
+		}
+		s.awake.toEnd = toEnd
+	}
+	s.cur.held = nil
+	return s.flush(ctx, p)
+}
+
+// replaced tells whether a path leads to another file than the one being read,
+// which has been read to its end.
+func replaced(led Ledger) bool {
+	file, ok := led.(interface{ Replaced() (bool, error) })
+	if !ok {
+		return false
+	}
+	yes, err := file.Replaced()
+	return err == nil && yes
+}
+
+// event takes the next event: judged, folded, and turned into a record when it
+// is in scope.
+func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64) error {
+	r := s.awake
+	export, inherited := s.inScope(ev), ev.Seq < s.seed
+	if export && inherited {
+		s.decideInherited()
+		export = s.cur.inherited == inheritExport
+	}
+	isAnswer := ev.Type == session.TypeAssistantMessage || ev.Type == session.TypeAssistantAttempt
+	var seen SurfaceFacts
+	if export && (isAnswer || r.proj.endsAttempt(ev)) {
+		seen = r.seen()
+	}
+	if err := r.adm.admit(ev); err != nil {
+		return err
+	}
+	pr := r.proj.observe(ev, export)
+	if pr.attempt && export {
+		if err := s.attempt(ctx, ev, seen, watermark); err != nil {
+			return err
+		}
+	}
+	if !isAnswer {
+		seen = SurfaceFacts{}
+	}
+	out := &s.cur.outcomes
+	out.Read++
+	switch {
+	case export && pr.elided:
+		out.Elided++
+	case export:
+		withheld, err := s.batch.putEvent(ctx, &event{
+			Event: ev, dialect: r.adm.dialect, isSurface: r.adm.isSurface(ev.Type),
+			body: pr.body, seen: seen, inherited: inherited,
+			ident: s.ident, attrs: s.attrs, session: s.key,
+			consent: consent{s.c.cfg.Mode, watermark},
+		})
+		if err != nil {
+			return err
+		}
+		if withheld {
+			out.Withheld++
+		} else {
+			out.Exported++
+		}
+	case inherited && s.cur.inherited == inheritSkip:
+		out.Inherited++
+		r.proj.forget()
+	default:
+		out.OutOfScope++
+		s.cur.from = ev.Seq + 1
+		r.proj.forget()
+	}
+	r.digest(ev)
+	if ev.DataTruncated {
+		s.cur.truncated = append(s.cur.truncated, ev.Seq)
+	}
+	if ev.Type == session.TypeTurnEnd {
+		s.cur.points = thin(append(s.cur.points, r.chain.here()))
+	}
+	s.cur.next = ev.Seq + 1
+	r.events++
+	return nil
+}
+
+// inScope tells whether configuration and consent let an event out.
+func (s *Session) inScope(ev *session.Event) bool {
+	if s.awake.toEnd {
+		return false
+	}
+	return s.scout == nil || s.c.cfg.FeedbackScope != ScopeLifetime || ev.Seq >= s.scout.lifetime
+}
+
+// seen is what the model has seen so far.
+func (r *reading) seen() SurfaceFacts {
+	return SurfaceFacts{
+		Seen: true, Nodes: int64(r.adm.surf.Len()),
+		ReplaceGeneration: r.adm.surf.ReplaceGeneration(),
+		ContentGeneration: r.adm.surf.ContentGeneration(),
+		Hash:              r.adm.surf.Hash(),
+	}
+}
+
+// attempt puts the record of an attempt that ends with ev into the batch.
+func (s *Session) attempt(ctx context.Context, ev *session.Event, seen SurfaceFacts, watermark int64) error {
+	body, lastMs, ok := s.awake.proj.takeAttempt()
+	rec, err := s.opsRecord(ctx, OpAttempt, SeverityInfo, body, ev.Seq, watermark)
+	if err != nil {
+		return err
+	}
+	rec.TimeMs, rec.Surface = lastMs, seen
+	rec.Inherited = ev.Seq < s.seed
+	if !ok {
+		rec.Withheld = ReasonTooLarge
+	}
+	if _, err := s.batch.put(ctx, rec, opsKey(rec.UID)); err != nil {
+		return err
+	}
+	s.cur.outcomes.Attempts++
+	return nil
+}
+
+// ops puts an ops record about the session into the batch. It speaks of nothing
+// from the event with seq about on.
+func (s *Session) ops(ctx context.Context, op string, severity Severity, body []byte, about int64) error {
+	rec, err := s.opsRecord(ctx, op, severity, body, about, about)
+	if err != nil {
+		return err
+	}
+	_, err = s.batch.put(ctx, rec, opsKey(rec.UID))
+	return err
+}
+
+func (s *Session) opsRecord(ctx context.Context, op string, severity Severity, body []byte, about, watermark int64) (*Record, error) {
+	rec, err := s.c.opsRecord(ctx, op, severity, body)
+	if err != nil {
+		return nil, err
+	}
+	rec.SessionScoped, rec.Identity = true, s.ident
+	rec.about, rec.consent = about, consent{s.c.cfg.Mode, watermark}
+	return rec, nil
+}
+
+// flush commits the batch and the cursor.
+func (s *Session) flush(ctx context.Context, p *Progress) error {
+	value := s.encodeCursor()
+	n := len(s.batch.entries)
+	if n == 0 && (bytes.Equal(value, s.durable) || s.durable == nil && s.cur.next == 0 && s.cur.held == nil) {
+		return nil
+	}
+	if err := s.batch.commit(ctx, outbox.Cursor{Key: cursorPrefix + s.key, Value: value}); err != nil {
+		return err
+	}
+	s.c.account(&s.accounted, s.cur.outcomes)
+	s.durable = value
+	p.Records += n
+	if s.awake != nil {
+		s.awake.events = 0
+	}
+	return nil
+}
+
+// encodeCursor is the cursor with the points of the open turn.
+func (s *Session) encodeCursor() []byte {
+	c := s.cur
+	if s.awake != nil {
+		c.points = s.awake.chain.points(s.cur.points)
+	}
+	return c.encode()
+}
+
+// hold notes that the ledger cannot be understood. What stood before is
+// committed; the ops record goes out once. Errors of other kinds come back as
+// they are.
+func (s *Session) hold(ctx context.Context, cause error, p *Progress) error {
+	var held *HeldError
+	if !errors.As(cause, &held) {
+		return cause
+	}
+	known := s.cur.held != nil && s.cur.held.Code == held.Code && s.cur.held.Seq == held.Seq
+	s.cur.held = &HeldError{Code: held.Code, Seq: held.Seq}
+	s.cur.fingerprint = s.now
+	if !known && s.c.cfg.Mode == Full {
+		body := appendJSONString([]byte(`{"code":`), held.Code)
+		body = fmt.Appendf(body, `,"seq":%d}`, held.Seq)
+		if err := s.ops(ctx, OpSessionHeld, SeverityWarn, body, held.Seq); err != nil {
+			return err
+		}
+	}
+	if err := s.flush(ctx, p); err != nil {
+		return err
+	}
+	return held
+}
+
+// diverged goes on under another incarnation from the last common point, or
+// holds the session there.
+func (s *Session) diverged(ctx context.Context, common int64, p *Progress) error {
+	if s.c.cfg.HoldOnDivergence && !s.cur.accepted {
+		return s.hold(ctx, &HeldError{Code: CodeDiverged, Seq: common}, p)
+	}
+	captured := s.cur.next
+	s.rewind(common)
+	s.cur.incarnation++
+	s.ident.Incarnation = s.cur.incarnation
+	s.cur.accepted, s.cur.held = false, nil
+	body := fmt.Appendf(nil, `{"last_common_seq":%d,"captured_seq":%d,"incarnation":%d}`, common-1, captured-1, s.cur.incarnation)
+	if err := s.ops(ctx, OpSessionDiverged, SeverityWarn, body, common); err != nil {
+		return err
+	}
+	return s.flush(ctx, p)
+}
+
+// rewind takes the cursor back to seq.
+func (s *Session) rewind(seq int64) {
+	s.cur.next = seq
+	s.cur.from = min(s.cur.from, seq)
+	s.cur.points = slices.DeleteFunc(slices.Clone(s.cur.points), func(p point) bool { return p.n > seq })
+	s.cur.truncated = slices.DeleteFunc(slices.Clone(s.cur.truncated), func(t int64) bool { return t >= seq })
+	s.cur.fingerprint, s.quiet = "", ""
+}
