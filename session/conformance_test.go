@@ -14,6 +14,8 @@ import (
 // onlyJavaScript lists the cases of all tables of this package that mean
 // something only where values are JavaScript objects, each with its reason.
 var onlyJavaScript = map[string]string{
+	"fork/boundary-fractional":                     "a boundary is an int64 here, so that 0.5 cannot be asked for",
+	"fork/boundary-u64-max":                        "a boundary is an int64 here, so that 2^64-1 cannot be asked for",
 	"relationships/ptc-arguments-prototype-member": "the reference's deep comparison finds Object.prototype through the key __proto__ and calls it equal to {}; values here have no prototype",
 	"relationships/prototype-type-data-checked":    "the reference looks the type constructor up in an object literal and finds Object.prototype's; the types here are a map",
 }

@@ -17,6 +17,7 @@ type Decoder struct {
 	seqs  []int64
 	seen  map[int64]struct{}
 	run   ChunkRun
+	index [16]member // of a row's data
 }
 
 // NewDecoder returns a decoder for rows of dialect d; v tells which types are
@@ -48,6 +49,24 @@ type envelope struct {
 	seq0, time0            []byte // packed runs only
 	unexpected             []byte // the first key that no envelope has
 	opFirst                bool   // surfaceOp stands before sourceEventSeqs
+
+	// index holds the members of data where the scan has listed them all.
+	index   []member
+	indexed bool
+}
+
+// member finds a member of the payload, the last of duplicates.
+func (e *envelope) member(name string) []byte {
+	if !e.indexed {
+		return Member(e.data, name)
+	}
+	var found []byte
+	for _, m := range e.index {
+		if StringIs(m.key, name) {
+			found = m.value
+		}
+	}
+	return found
 }
 
 // Decode decodes one row, without its line feed. A row of one event goes into
@@ -63,7 +82,7 @@ func (x *Decoder) Decode(row []byte, ev *Event) (run *ChunkRun, err error) {
 	}
 	known := x.known(e.typ)
 	if x.d.rowChecks {
-		if err := x.d.structure(&e); err != nil {
+		if err := x.d.structure(&e, known); err != nil {
 			return nil, err
 		}
 	}
@@ -91,7 +110,7 @@ func CheckStructure(d *Dialect, row []byte) error {
 	if !d.rowChecks || x.scan(row, &e) != nil {
 		return nil
 	}
-	return d.structure(&e)
+	return d.structure(&e, nil)
 }
 
 // RowType reads the type of a row that is a JSON object, envelope or not; ok is
@@ -133,36 +152,86 @@ func (x *Decoder) members(row []byte, i int, e *envelope) (int, error) {
 		return i + 1, nil
 	}
 	for {
-		start := i
-		if i >= len(row) || row[i] != '"' {
-			return i, &SyntaxError{i, "a key"}
-		}
-		keyEnd, err := checkString(row, i)
+		key, value, err := keyAt(row, i)
 		if err != nil {
-			return keyEnd, err
+			return value, err
 		}
-		key := row[start:keyEnd]
-		if i = skipSpace(row, keyEnd); i >= len(row) || row[i] != ':' {
-			return i, &SyntaxError{i, "a colon"}
+		data := StringIs(key, "data")
+		if e.indexed = e.indexed && !data; data && value < len(row) && row[value] == '{' {
+			e.index, e.indexed = x.index[:0], true
+			i, err = x.payload(row, skipSpace(row, value+1), e)
+		} else {
+			i, err = x.check.value(row, value)
 		}
-		i = skipSpace(row, i+1)
-		value := i
-		if i, err = x.check.value(row, i); err != nil {
+		if err != nil {
 			return i, err
 		}
 		e.set(key, row[value:i])
-		if i = skipSpace(row, i); i >= len(row) {
-			return i, &SyntaxError{i, "a comma or a closing brace"}
+		next, closed, err := memberEnd(row, i)
+		if err != nil || closed {
+			return next, err
 		}
-		switch row[i] {
-		case '}':
-			return i + 1, nil
-		case ',':
-			i = skipSpace(row, i+1)
-		default:
-			return i, &SyntaxError{i, "a comma or a closing brace"}
-		}
+		i = next
 	}
+}
+
+// payload checks the members of data and lists them, so that nobody has to walk
+// over a long one again to find a short one behind it.
+func (x *Decoder) payload(row []byte, i int, e *envelope) (int, error) {
+	if i < len(row) && row[i] == '}' {
+		return i + 1, nil
+	}
+	for {
+		key, value, err := keyAt(row, i)
+		if err != nil {
+			return value, err
+		}
+		if i, err = x.check.value(row, value); err != nil {
+			return i, err
+		}
+		if len(e.index) < cap(e.index) {
+			e.index = append(e.index, member{key, row[value:i]})
+		} else {
+			e.indexed = false
+		}
+		next, closed, err := memberEnd(row, i)
+		if err != nil || closed {
+			return next, err
+		}
+		i = next
+	}
+}
+
+// keyAt checks a key and its colon. It returns the key, quotes included, and
+// where the value starts.
+func keyAt(b []byte, i int) (key []byte, value int, err error) {
+	if i >= len(b) || b[i] != '"' {
+		return nil, i, &SyntaxError{i, "a key"}
+	}
+	end, err := checkString(b, i)
+	if err != nil {
+		return nil, end, err
+	}
+	key = b[i:end]
+	if i = skipSpace(b, end); i >= len(b) || b[i] != ':' {
+		return nil, i, &SyntaxError{i, "a colon"}
+	}
+	return key, skipSpace(b, i+1), nil
+}
+
+// memberEnd goes on behind a member's value: to the next key, or behind the
+// object.
+func memberEnd(b []byte, i int) (next int, closed bool, err error) {
+	if i = skipSpace(b, i); i >= len(b) {
+		return i, false, &SyntaxError{i, "a comma or a closing brace"}
+	}
+	switch b[i] {
+	case '}':
+		return i + 1, true, nil
+	case ',':
+		return skipSpace(b, i+1), false, nil
+	}
+	return i, false, &SyntaxError{i, "a comma or a closing brace"}
 }
 
 func (e *envelope) set(key, value []byte) {
@@ -281,6 +350,13 @@ func (x *Decoder) envelope(e *envelope, ev *Event, known *EventType) error {
 		return e.fail(CodeEndSeed, "want an object")
 	}
 	ev.Data = json.RawMessage(e.data)
+	if e.indexed {
+		turn, okTurn := Count(e.member("turn"))
+		step, okStep := Count(e.member("step"))
+		if okTurn && okStep {
+			ev.facts = facts{&e.data[0], turn, step}
+		}
+	}
 	ev.RawSurfaceOp = json.RawMessage(e.op)
 	ev.SurfaceOp = nil
 	if e.op != nil && x.surfaceOp(e.op) {
@@ -398,7 +474,7 @@ func (x *Decoder) generation(e *envelope, ev *Event, known *EventType) error {
 				return e.fail(code, detail)
 			}
 		}
-		return x.d.payload(e, ev)
+		return x.d.payload(e, ev.Type, ev.Data)
 	}()
 	if err != nil {
 		err.(*DecodeError).Stage = StageGeneration

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -117,7 +118,7 @@ func (v *validator) value(b []byte, i int) (int, error) {
 			stack[depth>>6] |= 1 << (depth & 63)
 			depth++
 			var err error
-			if i, err = checkKey(b, i); err != nil {
+			if _, i, err = keyAt(b, i); err != nil {
 				return i, err
 			}
 			continue
@@ -160,7 +161,7 @@ func (v *validator) value(b []byte, i int) (int, error) {
 				i = skipSpace(b, i+1)
 				if inObject {
 					var err error
-					if i, err = checkKey(b, i); err != nil {
+					if _, i, err = keyAt(b, i); err != nil {
 						return i, err
 					}
 				}
@@ -173,22 +174,6 @@ func (v *validator) value(b []byte, i int) (int, error) {
 			i++
 		}
 	}
-}
-
-// checkKey checks a key and its colon and returns where the value starts.
-func checkKey(b []byte, i int) (int, error) {
-	if i >= len(b) || b[i] != '"' {
-		return i, &SyntaxError{i, "a key"}
-	}
-	i, err := checkString(b, i)
-	if err != nil {
-		return i, err
-	}
-	i = skipSpace(b, i)
-	if i >= len(b) || b[i] != ':' {
-		return i, &SyntaxError{i, "a colon"}
-	}
-	return skipSpace(b, i+1), nil
 }
 
 const (
@@ -491,16 +476,25 @@ func StringIs(raw []byte, s string) bool {
 		return false
 	}
 	in := raw[1 : len(raw)-1]
-	if len(in) == len(s) && string(in) == s {
-		// Only text that means itself may be compared as bytes.
-		return bytes.IndexByte(in, '\\') < 0
-	}
-	if bytes.IndexByte(in, '\\') < 0 && utf8.Valid(in) {
+	switch {
+	case len(s) == 0 || len(in) == 0:
+		return len(s) == len(in)
+	case in[0] != s[0] && in[0] != '\\' && in[0] < utf8.RuneSelf:
+		return false // most often: a key that begins with another letter
+	case string(in) == s && strings.IndexByte(s, '\\') < 0:
+		return true
+	case len(in) <= len(s) && strings.IndexByte(s, replacement[0]) < 0:
+		return false // escapes make a text longer than what it means
+	case bytes.IndexByte(in, '\\') < 0 && strings.IndexByte(s, replacement[0]) < 0:
 		return false
 	}
 	var few [128]byte
 	return string(AppendString(few[:0], raw)) == s
 }
+
+// replacement is what invalid UTF-8 and lone surrogates become: only a text with
+// it may be longer than the bytes that mean it.
+const replacement = "\uFFFD"
 
 // String decodes the valid JSON string raw; ok is false for another kind. Lone
 // surrogates and invalid UTF-8 become U+FFFD.

@@ -22,7 +22,7 @@ const (
 // contiguous, turns and steps open and close in pairs and count up, step-scoped
 // events name what is open, and results answer calls (DESIGN §3, DSH-SEMANTICS
 // §3.4). It is an Admitter. Its memory is that of the calls which are pending in
-// the open step, 16 bytes each.
+// the open step, 32 bytes each.
 //
 //	            turn/start n                 step/start m
 //	(between) ───────────────▶ (in turn n) ───────────────▶ (in step n/m)
@@ -51,13 +51,24 @@ type traceState struct {
 	blind bool
 }
 
-// callKey stands for a call's id, which may be of any length.
-type callKey [16]byte
+// callKey stands for a call's id: the id itself where it is short, with its
+// length behind it, or else a digest.
+type callKey [32]byte
 
-func keyOf(rawCallID []byte) callKey {
+func keyOf(rawCallID []byte) (k callKey) {
 	var few [128]byte
-	sum := sha256.Sum256(AppendString(few[:0], rawCallID))
-	return callKey(sum[:16])
+	id := rawCallID[1 : len(rawCallID)-1]
+	if bytes.IndexByte(id, '\\') >= 0 {
+		id = AppendString(few[:0], rawCallID)
+	}
+	if len(id) < len(k) {
+		copy(k[:], id)
+		k[len(k)-1] = byte(len(id))
+		return k
+	}
+	k = sha256.Sum256(id)
+	k[len(k)-1] = byte(len(k))
+	return k
 }
 
 // TraceOption changes what a Trace checks.
