@@ -66,9 +66,6 @@ func (r *RuntimeContext) owns(ev *session.Event) bool {
 func (r *RuntimeContext) retain(ev *session.Event) {
 	r.ever, r.retained, r.seq = true, true, ev.Seq
 	r.text, r.plain = text(session.TrimSpace(ev.Data))
-	if r.text == "" {
-		r.plain = false // no blocks: the reference reads no text there
-	}
 }
 
 // follow reads what the ledger has gained.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -200,6 +201,34 @@ func TestEverySessionFoldsInEveryEncoding(t *testing.T) {
 				return a.Seq == b.Seq && bytes.Equal(a.Message, b.Message)
 			}) {
 				t.Error("zstd and raw show other messages")
+			}
+		})
+	}
+}
+
+// TestSecondRunOfAScriptShowsTheSameMessages: raw and zstd of one lab-* name in
+// v0 are two runs of one script, which differ in ids and times.
+func TestSecondRunOfAScriptShowsTheSameMessages(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(shared(t, "dsh"), "v0", "lab-*.jsonl"))
+	if err != nil || len(paths) < 8 {
+		t.Fatal(len(paths), err)
+	}
+	ids := regexp.MustCompile(`"(id|messageId|compactionId|callId|toolCallId)":"[^"]*"`)
+	normal := func(path string) (out []string) {
+		for _, m := range messagesOf(t, path, surface.End) {
+			out = append(out, m.Type+" "+ids.ReplaceAllString(string(m.Message), `"$1":""`))
+		}
+		return out
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			if a, b := normal(path), normal(path+".zstd"); !slices.Equal(a, b) {
+				t.Errorf("%d and %d messages differ", len(a), len(b))
+				for i := range min(len(a), len(b)) {
+					if a[i] != b[i] {
+						t.Logf("%d:\n%.600s\n%.600s", i, a[i], b[i])
+					}
+				}
 			}
 		})
 	}
