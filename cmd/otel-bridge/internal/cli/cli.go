@@ -56,8 +56,10 @@ type app struct {
 	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer // prefixed
-	lookup func(string) (string, bool)
-	output string // text | json
+	// rawStderr is for logs in a form of their own.
+	rawStderr io.Writer
+	lookup    func(string) (string, bool)
+	output    string // text | json
 	// fromEnv names the variable that a flag's value came from.
 	fromEnv map[string]string
 }
@@ -82,7 +84,7 @@ func Main() int {
 
 // Run runs one command line until it is done or ctx ends.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, lookup func(string) (string, bool)) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: &prefixWriter{w: stderr}, lookup: lookup, fromEnv: map[string]string{}}
+	a := &app{stdin: stdin, stdout: stdout, stderr: &prefixWriter{w: stderr}, rawStderr: stderr, lookup: lookup, fromEnv: map[string]string{}}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

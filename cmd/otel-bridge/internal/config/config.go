@@ -10,12 +10,14 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
 // Config is the whole configuration, with every default filled in and every
 // path absolute or relative to the working directory.
 type Config struct {
-	Mode          Mode
+	Mode          telemetry.Mode
 	FeedbackScope FeedbackScope
 	CatchUp       bool
 	Sources       []Source
@@ -186,7 +188,7 @@ func (l *loader) load() error {
 	if !readable {
 		return &Error{Problems: l.problems}
 	}
-	l.transport = modeKnown && l.cfg.Mode != ModeDisabled || l.opts.AllSections
+	l.transport = modeKnown && l.cfg.Mode != telemetry.Disabled || l.opts.AllSections
 
 	if root != nil {
 		l.decodeRoot(root)
@@ -270,7 +272,7 @@ func (l *loader) decideMode(root *node) bool {
 	if !given {
 		return true
 	}
-	m, err := ParseMode(text)
+	m, err := telemetry.ParseMode(text)
 	if err != nil {
 		at.Message = "is not a mode; write FULL, FEEDBACK_ONLY or DISABLED"
 		l.addFirst(at)

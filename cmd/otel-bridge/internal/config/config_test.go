@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
 var update = flag.Bool("update", false, "write the expected files anew")
@@ -135,7 +137,7 @@ func TestContractFileIsTheDefaults(t *testing.T) {
 func TestFileIsReadWithEnvironmentAndPathsExpanded(t *testing.T) {
 	t.Setenv("HOME", "/home/test")
 	c := load(t, "testdata/good/full.yaml", Options{})
-	if c.Mode != ModeFull || !c.Redact.None || c.Exporter.MaxBatch.Records != 7 {
+	if c.Mode != telemetry.Full || !c.Redact.None || c.Exporter.MaxBatch.Records != 7 {
 		t.Errorf("mode %v, none %v, records %d", c.Mode, c.Redact.None, c.Exporter.MaxBatch.Records)
 	}
 	wantSources := []Source{

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
 // field is one key of the configuration: what the file may say, what it means
@@ -110,7 +112,7 @@ func fieldByKey(key string) (*field, bool) {
 // set parses text into the field. base is where a relative path starts.
 func (f *field) set(c *Config, text, base string) error {
 	switch p := f.at(c).(type) {
-	case *Mode:
+	case *telemetry.Mode:
 		return nil // decideMode
 	case *string:
 		if f.oneOf != nil && !contains(f.oneOf, text) {
@@ -182,7 +184,7 @@ func setDefaults(c *Config) {
 			panic("config: default of " + f.key + " " + err.Error())
 		}
 	}
-	c.Mode = ModeDisabled
+	c.Mode = telemetry.Disabled
 	c.Redact.PolicyNames = DefaultPolicies()
 	c.Exporter.Headers = map[string]Secret{}
 	c.Resource = map[string]string{}

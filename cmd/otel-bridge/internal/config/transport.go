@@ -10,13 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
 // applyStandardEnv reads the variables that OpenTelemetry's specification names
 // (OTLP exporter and resource configuration). The signal's own variable goes
 // before the general one.
 func (l *loader) applyStandardEnv() {
-	if l.cfg.Mode != ModeDisabled || l.transport {
+	if l.cfg.Mode != telemetry.Disabled || l.transport {
 		l.resourceFromEnv()
 	}
 	if !l.transport {

@@ -23,11 +23,14 @@ const (
 	// maxAwake bounds how many sessions are open, and with it memory and file
 	// descriptors; the one that was quiet for longest goes first.
 	maxAwake = 256
+	// pullEvents is how many events are read of one ledger before the next one
+	// in line has its turn.
+	pullEvents = 8192
 )
 
 // puller captures one session; *telemetry.Session is one.
 type puller interface {
-	Pull(ctx context.Context) (telemetry.Progress, error)
+	Pull(ctx context.Context, limit int) (telemetry.Progress, error)
 	Release()
 	Close()
 }
@@ -215,19 +218,21 @@ func (k *keeper) work(ctx context.Context) {
 		k.running++
 		k.mu.Unlock()
 
-		p, err := t.puller.Pull(ctx)
+		p, err := t.puller.Pull(ctx, pullEvents)
 		k.pulled(t.path, p, err)
 
 		k.mu.Lock()
-		k.settle(t, err)
+		k.settle(t, p.More, err)
 		k.mu.Unlock()
 	}
 }
 
 // settle decides what comes after a pull. The caller holds mu.
-func (k *keeper) settle(t *target, err error) {
+func (k *keeper) settle(t *target, more bool, err error) {
+	defer k.signal.Broadcast()
 	t.running = false
 	k.running--
+	t.again = t.again || more && err == nil
 	if !t.gone {
 		k.judge(t, err)
 	}
@@ -236,13 +241,14 @@ func (k *keeper) settle(t *target, err error) {
 	} else if t.again {
 		k.enqueue(t)
 	}
-	t.done = true
+	if t.done = t.done || !more || err != nil; !t.done {
+		return
+	}
 	for _, child := range k.waiting[t.id] {
 		child.queued = false
 		k.enqueue(child)
 	}
 	delete(k.waiting, t.id)
-	k.signal.Broadcast()
 }
 
 func (k *keeper) judge(t *target, err error) {

@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/sidecar"
+	"github.com/otel-bridge/otel-bridge/session/jsonl"
+	"github.com/otel-bridge/otel-bridge/telemetry"
+	"github.com/otel-bridge/otel-bridge/telemetry/otlp"
+)
+
+func (a *app) export() *cobra.Command {
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use:   "export [--config F] [--mode M] [--endpoint URL] [--data-dir D] PATH...",
+		Short: "Send session files once",
+		Long: `Send session files, or those in directories, from the beginning or from where the data directory says that they
+were left. Each ledger is checked whole before its first record; a refused one sends nothing, the others go on (exit
+code 3). Then what the data directory holds is delivered, for at most --timeout; what is left then is kept (75 when the
+receiver was not available).`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	flags := a.configFile(c).pipeline()
+	c.Flags().DurationVar(&timeout, "timeout", 60*time.Second, "for delivery")
+	return command(c, func(ctx context.Context, args []string) error {
+		cfg, err := flags.load(config.Options{})
+		if err != nil {
+			return err
+		}
+		if cfg.Mode == telemetry.Disabled {
+			return usagef("export: the mode is DISABLED, so nothing may leave; say --mode FULL or --mode FEEDBACK_ONLY")
+		}
+		if timeout <= 0 {
+			return usagef("export: --timeout must be more than zero")
+		}
+		log := a.logger(cfg)
+		a.warn(cfg)
+		ledgers, problems := discover(args)
+		for _, p := range problems {
+			if p.Refused {
+				return fmt.Errorf("export: %s", p.Message)
+			}
+			fmt.Fprintf(a.stderr, "export: %s\n", p.Message)
+		}
+		if len(ledgers) == 0 {
+			return errors.New("export: there is no session file in what was named")
+		}
+		x := exporting{app: a, cfg: cfg, log: log, timeout: timeout}
+		if err := x.run(ctx, ledgers); err != nil {
+			var e *exit
+			if errors.As(err, &e) {
+				return err
+			}
+			return fmt.Errorf("export: %w", err)
+		}
+		return nil
+	})
+}
+
+// exporting is one run of export.
+type exporting struct {
+	app     *app
+	cfg     *config.Config
+	log     *slog.Logger
+	timeout time.Duration
+	sum     exportSummary
+}
+
+// exportSummary is what export tells at its end.
+type exportSummary struct {
+	Ledgers     int   `json:"ledgers"`
+	Refused     int   `json:"refused"`
+	TornTails   int   `json:"torn_tails"`
+	Read        int64 `json:"read"`
+	Exported    int64 `json:"exported"`
+	Withheld    int64 `json:"withheld"`
+	Elided      int64 `json:"elided"`
+	Inherited   int64 `json:"inherited"`
+	OutOfScope  int64 `json:"out_of_scope"`
+	Attempts    int64 `json:"attempts"`
+	Delivered   int64 `json:"delivered"`
+	Quarantined int64 `json:"quarantined"`
+	Held        int64 `json:"held"`
+	Left        int64 `json:"left"`
+}
+
+func (x *exporting) run(ctx context.Context, ledgers []jsonl.Ledger) error {
+	good := x.verify(ctx, ledgers)
+	p, err := sidecar.OpenPipeline(x.cfg, sidecar.PipelineOptions{Log: x.log, Instance: "otel-bridge export", Finished: true})
+	if err != nil {
+		return sidecar.Explain(err)
+	}
+	err = x.carry(ctx, p, good)
+	if cerr := p.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// verify leaves out ledgers that cannot be understood, and says why.
+func (x *exporting) verify(ctx context.Context, ledgers []jsonl.Ledger) []jsonl.Ledger {
+	good := ledgers[:0:0]
+	for _, l := range ledgers {
+		if ctx.Err() != nil {
+			break
+		}
+		tail, err := sidecar.Verify(x.cfg, l.Path)
+		if err != nil {
+			x.refuse(l.Path, err)
+			continue
+		}
+		if tail.Torn() {
+			x.sum.TornTails++
+			fmt.Fprintf(x.app.stderr, "export: %s: %d bytes at its end are a write that was cut off; what is whole before them is taken\n", l.Path, tail.Bytes)
+		}
+		good = append(good, l)
+	}
+	x.sum.Ledgers = len(ledgers)
+	return good
+}
+
+func (x *exporting) refuse(path string, err error) {
+	x.sum.Refused++
+	f := refusal(path, err)
+	where := f.File
+	if f.Row > 0 {
+		where = fmt.Sprintf("%s: row %d", where, f.Row)
+	}
+	if f.Seq != nil {
+		where = fmt.Sprintf("%s: seq %d", where, *f.Seq)
+	}
+	fmt.Fprintf(x.app.stderr, "export: %s: refused, nothing of it is sent: %s: %s\n", where, f.Code, f.Message)
+}
+
+// carry captures and delivers at the same time, and waits for the rest.
+func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []jsonl.Ledger) error {
+	before := p.Capture.Outcomes()
+	statsBefore := p.Outbox.Stats()
+
+	running, stop := context.WithCancel(ctx)
+	delivered := make(chan error, 1)
+	go func() { delivered <- p.Deliverer.Run(running) }()
+
+	capturing, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		x.giveUpWhenStuck(capturing, cancel, p)
+	}()
+	for _, r := range p.CaptureFiles(capturing, ledgers) {
+		x.refuse(r.Path, r.Err)
+	}
+	stuck := capturing.Err() != nil && ctx.Err() == nil
+	cancel()
+	<-watched
+
+	draining, cancelDrain := context.WithTimeout(ctx, x.timeout)
+	var drainErr error
+	if !stuck {
+		drainErr = p.Deliverer.Drain(draining)
+	}
+	cancelDrain()
+	stop()
+	if err := <-delivered; err != nil {
+		return err
+	}
+	var left *otlp.UndeliveredError
+	if drainErr != nil && !errors.As(drainErr, &left) {
+		return drainErr
+	}
+
+	after := p.Capture.Outcomes()
+	stats := p.Outbox.Stats()
+	s := &x.sum
+	s.Read, s.Exported, s.Withheld = after.Read-before.Read, after.Exported-before.Exported, after.Withheld-before.Withheld
+	s.Elided, s.Inherited, s.OutOfScope = after.Elided-before.Elided, after.Inherited-before.Inherited, after.OutOfScope-before.OutOfScope
+	s.Attempts = after.Attempts - before.Attempts
+	s.Delivered = stats.Acked - statsBefore.Acked
+	s.Quarantined, s.Held, s.Left = stats.Quarantined, stats.Held, stats.Pending
+	if err := x.tell(); err != nil {
+		return err
+	}
+	return x.verdict(ctx, p, stuck)
+}
+
+// giveUpWhenStuck ends capture when the outbox has been full for the whole
+// time-out while nothing was delivered: what is captured is kept.
+func (x *exporting) giveUpWhenStuck(ctx context.Context, giveUp func(), p *sidecar.Pipeline) {
+	tick := time.NewTicker(min(x.timeout, time.Second))
+	defer tick.Stop()
+	acked, since := int64(-1), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s := p.Outbox.Stats()
+		if !s.Full || s.Acked != acked {
+			acked, since = s.Acked, time.Now()
+		}
+		if time.Since(since) > x.timeout {
+			giveUp()
+			return
+		}
+	}
+}
+
+func (x *exporting) tell() error {
+	if x.app.output == "json" {
+		return json.NewEncoder(x.app.stdout).Encode(x.sum)
+	}
+	s := x.sum
+	_, err := fmt.Fprintf(x.app.stdout, `%d ledgers, %d refused
+%d events read: %d exported, %d withheld, %d elided, %d inherited, %d out of scope
+%d records delivered, %d in quarantine, %d held, %d left
+`, s.Ledgers, s.Refused, s.Read, s.Exported, s.Withheld, s.Elided, s.Inherited, s.OutOfScope, s.Delivered, s.Quarantined, s.Held, s.Left)
+	return err
+}
+
+// verdict is the exit code and what an operator has to know.
+func (x *exporting) verdict(ctx context.Context, p *sidecar.Pipeline, stuck bool) error {
+	s := x.sum
+	if s.Left > 0 || stuck {
+		state := p.Deliverer.State()
+		why := state.Reason
+		if why == "" {
+			why = "the time was not enough"
+		}
+		if ctx.Err() != nil {
+			why = "stopped"
+		}
+		fmt.Fprintf(x.app.stderr, "export: %d records are kept in %s: %s; the next export or run on this data directory sends them\n", s.Left, x.cfg.Outbox.Dir, why)
+		if state.Status == otlp.OK && !stuck {
+			return &exit{exitIncomplete, nil}
+		}
+		return &exit{exitUnavailable, nil}
+	}
+	if s.Refused > 0 || s.Withheld > 0 || s.Quarantined > 0 || s.Held > 0 {
+		return &exit{exitIncomplete, nil}
+	}
+	return nil
+}
