@@ -89,6 +89,9 @@ func judgeStatus(status int, words string) (outcome, string) {
 		if saysTooLarge(words) {
 			return tooLarge, say("request too large")
 		}
+		if saysTLS(words) {
+			return holdAll, say("it speaks TLS on this port; use https in the endpoint")
+		}
 		return refusedAll, say("request refused")
 	case 422:
 		return refusedAll, say("request refused")
@@ -117,6 +120,13 @@ func judgeStatus(status int, words string) (outcome, string) {
 func saysTooLarge(words string) bool {
 	w := strings.ToLower(words)
 	return strings.Contains(w, "too large") || strings.Contains(w, "larger than max")
+}
+
+// saysTLS recognises how servers (Go, nginx) answer plain HTTP on a TLS port:
+// with a 400 that has nothing to do with any record.
+func saysTLS(words string) bool {
+	w := strings.ToLower(words)
+	return strings.Contains(w, "http request to an https server") || strings.Contains(w, "http request was sent to https port")
 }
 
 func judgeSuccess(v verdict, contentType string, body []byte, sent int) verdict {

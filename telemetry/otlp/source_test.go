@@ -2,9 +2,11 @@ package otlp
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -376,3 +378,5 @@ func (l *logs) count(s string) int { return strings.Count(l.String(), s) }
 func (l *logs) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
+
+func gzipWriter(w io.Writer) *gzip.Writer { return gzip.NewWriter(w) }

@@ -14,12 +14,12 @@ import (
 
 // Reasons of quarantined entries.
 const (
-	ReasonRefused    = "refused"   // the receiver refused exactly this record
-	ReasonTooLarge   = "too-large" // over the receiver's or the sender's limit
-	ReasonPartial    = "partial"   // the receiver took part of a batch and did not say which
-	ReasonUndecoded  = "undecoded" // the stored record cannot be read
-	ReasonUnencoded  = "unencoded" // it cannot be put into a request
-	ReasonNotRefined = "refresh"   // it could not be made to fit the present policy
+	ReasonRefused      = "refused"   // the receiver refused exactly this record
+	ReasonTooLarge     = "too-large" // over the receiver's or the sender's limit
+	ReasonPartial      = "partial"   // the receiver took part of a batch and did not say which
+	ReasonUndecoded    = "undecoded" // the stored record cannot be read
+	ReasonUnencoded    = "unencoded" // it cannot be put into a request
+	ReasonNotRefreshed = "refresh"   // it could not be made to fit the present policy
 )
 
 // worker settles one lease after the other.
@@ -51,8 +51,9 @@ type batch struct {
 	// witness: another record was tried after too many refusals.
 	witness bool
 
-	tooLarge int // smallest request of several records that was too large
-	accepted int // largest that was taken
+	tooLarge int  // smallest request of several records that was too large
+	largeOne bool // a single record was too large, which explains the others
+	accepted int  // largest request that was taken, 0: none
 }
 
 type span struct{ from, to int }
@@ -126,8 +127,10 @@ func (w *worker) deliver(ctx context.Context, lease Lease) error {
 			return err
 		}
 	}
-	w.d.circuit.learnSize(b.tooLarge, b.accepted)
-	if w.d.circuit.suspicious() {
+	if !b.largeOne {
+		w.d.circuit.learnSize(b.tooLarge, b.accepted)
+	}
+	if b.accepted == 0 && w.d.circuit.suspicious() {
 		return nil // by refusals that other workers met: not the time to convict
 	}
 	return w.convict(ctx, b)
@@ -171,7 +174,7 @@ func (w *worker) prepare(e *outbox.Leased) (sdklog.Record, item, *outbox.Refused
 	if fn := w.d.cfg.Refresh; fn != nil {
 		policy, withheld := rec.Policy, rec.Withheld
 		if err := refresh(fn, &rec); err != nil {
-			return sdklog.Record{}, it, refuse(ReasonNotRefined)
+			return sdklog.Record{}, it, refuse(ReasonNotRefreshed)
 		}
 		if rec.Policy != policy || rec.Withheld != withheld {
 			w.d.counts.refreshed.Add(1)
@@ -268,15 +271,21 @@ func (w *worker) refused(ctx context.Context, b *batch, s span, t ticket, v verd
 		return false, nil
 	}
 	b.suspects = append(b.suspects, suspect{s.from, reason, w.d.safeWords(v.words)})
+	b.largeOne = b.largeOne || v.outcome == tooLarge
 	if !w.d.circuit.refusedOne() {
 		w.d.circuit.answered(t, false)
 		return false, nil
 	}
 	// Many in a row. If another record, the last of the batch, is accepted, the
-	// receiver is well. Else everything is held, the refused ones too: the next
-	// lease may bring a witness.
+	// receiver is well; so it is when it took others of a batch that ends with
+	// these. Else everything is held, the refused ones too: the next lease may
+	// bring a witness.
 	if witness, ok := b.takeWitness(); ok {
 		return w.act(ctx, b, witness, t, w.send(ctx, b, witness))
+	}
+	if len(b.spans) == 0 && b.accepted > 0 {
+		w.d.circuit.answered(t, false)
+		return false, nil
 	}
 	w.d.counts.holds.Add(1)
 	w.d.circuit.failed(t, verdict{
@@ -380,6 +389,7 @@ func (w *worker) fail(t ticket, v verdict) {
 
 // send makes one request. Text that protobuf refuses is mended once.
 func (w *worker) send(ctx context.Context, b *batch, s span) verdict {
+	w.transport.limit = b.sizeLimit(w.d.circuit.sizeLimit())
 	v, judged := w.export(ctx, b.records[s.from:s.to])
 	if judged {
 		return v
@@ -403,9 +413,22 @@ func (w *worker) send(ctx context.Context, b *batch, s span) verdict {
 // not used, since it may hold content.
 func (w *worker) export(ctx context.Context, records []sdklog.Record) (verdict, bool) {
 	t := w.transport
-	t.judged, t.sent, t.limit = false, len(records), w.d.circuit.sizeLimit()
+	t.judged, t.sent = false, len(records)
 	_ = w.exporter.Export(ctx, records)
 	return t.last, t.judged
+}
+
+// sizeLimit is the known limit of the receiver, or what this batch has shown
+// of it: something smaller was taken, something larger refused, and no single
+// record explains that.
+func (b *batch) sizeLimit(known int) int {
+	if b.largeOne || b.accepted == 0 || b.tooLarge == 0 || b.accepted >= b.tooLarge {
+		return known
+	}
+	if known == 0 {
+		return b.tooLarge - 1
+	}
+	return min(known, b.tooLarge-1)
 }
 
 // settle records a result in the source and tries again when that fails, since
