@@ -137,6 +137,32 @@ func benchmarkReplace(b *testing.B, d *session.Dialect, n, span int, where strin
 	}
 }
 
+// BenchmarkReplaceChurn replaces the node in the middle of 100,000 over and
+// over, so that what packing costs is part of the mean.
+func BenchmarkReplaceChurn(b *testing.B) {
+	d, err := session.DialectOf(2)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := New(d)
+	ev := session.Event{Type: typeUser, Data: []byte(userData("x")), SurfaceOp: appendOp()}
+	for range 100_000 {
+		ev.Seq = s.Next()
+		if err := s.Fold(&ev); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ev.SurfaceOp, ev.SourceEventSeqs = replaceOp(50_000, 50_000), []int64{50_000}
+	b.ReportAllocs()
+	for b.Loop() {
+		ev.Seq = s.Next()
+		if err := s.Fold(&ev); err != nil {
+			b.Fatal(err)
+		}
+		ev.SurfaceOp.Start, ev.SurfaceOp.End, ev.SourceEventSeqs[0] = ev.Seq, ev.Seq, ev.Seq
+	}
+}
+
 func BenchmarkHash(b *testing.B) {
 	d, err := session.DialectOf(2)
 	if err != nil {

@@ -26,7 +26,8 @@
 // sources that it cites included. An append costs O(1). A replace costs
 // O(k log n) for its judgement and O(k) amortised for its execution: when more
 // entries are dead than alive the list is packed, which costs O(n) and is paid
-// for by the entries that died since. Looking a seq up costs O(log n).
+// for by the entries that died since. Looking a seq up costs O(log n). A node takes
+// about 40 bytes; what projections remember comes on top, where they do.
 //
 // [Surface.Hash] is computed when it is read. It costs what was appended since
 // it was read last; a replace takes it back to a checkpoint at most 128 nodes

@@ -23,6 +23,9 @@ type headers struct {
 type toolSet struct {
 	id    nameDigest
 	tools map[nameDigest]toolState // by digest of the name
+	// unread is true for a header whose line is longer than the reader's limit:
+	// nobody has seen what it declares.
+	unread bool
 }
 
 type toolState struct {
@@ -42,6 +45,9 @@ func digestOf(b []byte) nameDigest {
 func (h *headers) read(ev *session.Event) *toolSet {
 	tools := session.Path(session.TrimSpace(ev.Data), "header", "tools")
 	id := digestOf(tools)
+	if ev.DataTruncated {
+		return &toolSet{unread: true}
+	}
 	if set := h.byID[id]; set != nil {
 		return set
 	}
@@ -68,7 +74,9 @@ func (h *headers) add(seq int64, set *toolSet) {
 	if h.byID == nil {
 		h.byID = map[nameDigest]*toolSet{}
 	}
-	h.byID[set.id] = set
+	if !set.unread {
+		h.byID[set.id] = set
+	}
 	h.seqs = append(h.seqs, seq)
 	h.sets = append(h.sets, set)
 }
@@ -108,6 +116,9 @@ func (h *headers) check(ev *session.Event) (session.Code, string) {
 		added = true
 		if set == nil {
 			return CodeDeveloperHeader, "tools are added without a headerSeq"
+		}
+		if set.unread {
+			continue
 		}
 		name, ok := session.String(session.Member(a.Value(), "toolName"))
 		if state := set.tools[digestOf([]byte(name))]; !ok || state.times != 1 || !state.whole {

@@ -11,7 +11,16 @@ import (
 // JSON.stringify(JSON.parse(raw)). Of duplicate members the last value stands
 // at the first place, members whose names are array indexes come first, in
 // order, and numbers are doubles. The reference compares headers by this text.
-func appendJSText(dst, raw []byte) []byte {
+// What nests deeper than maxTextDepth stays as it is written.
+func appendJSText(dst, raw []byte) []byte { return appendTextAt(dst, raw, 0) }
+
+// maxTextDepth bounds the work, since each level reads what is below it again.
+const maxTextDepth = 256
+
+func appendTextAt(dst, raw []byte, depth int) []byte {
+	if depth == maxTextDepth {
+		return append(dst, raw...)
+	}
 	switch session.KindOf(raw) {
 	case session.KindNumber:
 		n, _ := session.ParseNumber(raw)
@@ -25,7 +34,7 @@ func appendJSText(dst, raw []byte) []byte {
 			if n > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendJSText(dst, a.Value())
+			dst = appendTextAt(dst, a.Value(), depth+1)
 		}
 		return append(dst, ']')
 	case session.KindObject:
@@ -36,7 +45,7 @@ func appendJSText(dst, raw []byte) []byte {
 			}
 			dst = appendQuoted(dst, m.name)
 			dst = append(dst, ':')
-			dst = appendJSText(dst, m.value)
+			dst = appendTextAt(dst, m.value, depth+1)
 		}
 		return append(dst, '}')
 	}

@@ -93,8 +93,8 @@ func (s *Surface) foldTo(src Source, at int64) error {
 }
 
 // Messages derives what the model saw when the event with seq at was the last
-// one, in surface order, without the nodes that show nothing. It ends with the
-// first error.
+// one, in surface order, without the nodes that show nothing. A message is valid
+// until the next one. It ends with the first error.
 //
 // It reads src two or three times and holds, beside the fold, only the bodies
 // of nodes that stand before a node with a smaller seq (those that replaced

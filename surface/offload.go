@@ -12,7 +12,8 @@ import (
 // no longer shown them. Images are counted depth-first, through the content of
 // nested tool-result blocks.
 //
-// It remembers one byte for each image of a message.
+// It remembers one byte for each image of a message. Deriving a message reads
+// every decision about it, which names few messages in practice.
 type ImageOffload struct{}
 
 var _ Projection = ImageOffload{}
@@ -23,6 +24,7 @@ const (
 	imageShown byte = iota
 	imageOffloaded
 	imagesBroken
+	imagesUnread // alone: the line is longer than the reader's limit
 )
 
 // maxBlockNesting bounds the walk through nested tool-result blocks, since each
@@ -37,6 +39,9 @@ func (ImageOffload) Type() string { return typeOffload }
 func (ImageOffload) Remember(ev *session.Event) []byte {
 	if ev.Type != typeUser && ev.Type != typeTool {
 		return nil
+	}
+	if ev.DataTruncated {
+		return []byte{imagesUnread}
 	}
 	message, ok := derive(ev)
 	if !ok {
@@ -97,12 +102,19 @@ func (ImageOffload) Plan(ev *session.Event, h History, dst []Change) ([]Change, 
 		return fail(CodeOffloadData, "the payload must be one non-empty list of targets")
 	}
 	first := len(dst)
+	var many map[int64]bool // the targets, where they are too many to look through
 	for a := session.WalkArray(targets); a.Next(); {
 		seq, indexes, ok := offloadTarget(a.Value())
 		if !ok {
 			return fail(CodeOffloadData, "a target must be a seq and a non-empty list of image indexes")
 		}
-		if slices.ContainsFunc(dst[first:], func(c Change) bool { return c.Seq == seq }) {
+		if many == nil && len(dst)-first == 32 {
+			many = map[int64]bool{}
+			for _, c := range dst[first:] {
+				many[c.Seq] = true
+			}
+		}
+		if many[seq] || many == nil && slices.ContainsFunc(dst[first:], func(c Change) bool { return c.Seq == seq }) {
 			return fail(CodeOffloadDuplicate, targetDetail(seq, "stands there twice"))
 		}
 		switch h.NodeType(seq) {
@@ -117,6 +129,9 @@ func (ImageOffload) Plan(ev *session.Event, h History, dst []Change) ([]Change, 
 			return fail(code, targetDetail(seq, detail))
 		}
 		dst = append(dst, Change{seq, state})
+		if many != nil {
+			many[seq] = true
+		}
 	}
 	if len(dst) == first {
 		return fail(CodeOffloadData, "the payload must be one non-empty list of targets")
@@ -133,6 +148,9 @@ func offload(state, indexes []byte) (marked []byte, c session.Code, detail strin
 			return nil, CodeOffloadIndexes, "must have strictly increasing image indexes"
 		}
 		previous = i
+	}
+	if len(state) == 1 && state[0] == imagesUnread {
+		return state, "", ""
 	}
 	images, broken := state, false
 	if n := len(state); n > 0 && state[n-1] == imagesBroken {

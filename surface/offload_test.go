@@ -211,3 +211,31 @@ func TestDeepNestingIsWalkedWithinBounds(t *testing.T) {
 	mustFold(t, s, l.add(typeUser, appendOp(), userContent(deep)), l.add(typeTool, appendOp(), toolData("c", deep)))
 	wantRefusal(t, s.Fold(l.add(typeOffload, nil, targets(`[{"seq":0,"imageIndexes":[0]}]`))), CodeOffloadContent)
 }
+
+func TestDecisionAboutManyNodesNamesEachOnce(t *testing.T) {
+	s := New(dialect(t, 4))
+	var l ledger
+	list := []string{}
+	for i := range 100 {
+		mustFold(t, s, l.add(typeUser, appendOp(), userContent(`[`+shown+`]`)))
+		list = append(list, fmt.Sprintf(`{"seq":%d,"imageIndexes":[0]}`, i))
+	}
+	for _, again := range []int{0, 31, 32, 50, 99} {
+		wantRefusal(t, s.Fold(&session.Event{Seq: 100, Type: typeOffload, Data: json.RawMessage(targets("[" + strings.Join(append(list[:100:100], list[again]), ",") + "]"))}),
+			CodeOffloadDuplicate)
+	}
+	mustFold(t, s, l.add(typeOffload, nil, targets("["+strings.Join(list, ",")+"]")))
+	if len(s.decisions) != 100 || s.ContentGeneration() != 1 {
+		t.Errorf("%d nodes changed, generation %d", len(s.decisions), s.ContentGeneration())
+	}
+}
+
+func TestInstalledProjectionMakesItsTypeKnown(t *testing.T) {
+	s := New(dialect(t, 4), WithProjections(shout{}))
+	var l ledger
+	ev := l.user("a")
+	mustFold(t, s, ev, &session.Event{Seq: 1, Type: "acme/shout", Data: json.RawMessage(`{"at":0}`), Ignorable: true})
+	if len(s.Decisions(0)) != 1 {
+		t.Error("an ignorable decision was passed over, though its projection is installed")
+	}
+}

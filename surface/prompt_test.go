@@ -187,3 +187,13 @@ func TestRequestsReadsBackTheLastHeader(t *testing.T) {
 		t.Errorf("no tools differ from none: %t, %v", changed, err)
 	}
 }
+
+func TestDeepHeadersAreReadWithinBounds(t *testing.T) {
+	deep := strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)
+	var l ledger
+	l.add(typeHeader, nil, `{"header":{"config":`+deep+`}}`)
+	h, err := NewRequests(NewView(&l, dialect(t, 3))).Header()
+	if want := `{"config":` + deep + `}`; err != nil || string(h) != want {
+		t.Errorf("%d bytes, %v; want %d", len(h), err, len(want))
+	}
+}

@@ -196,10 +196,14 @@ func (st *requestState) takeUpdate(ev *session.Event) {
 		return
 	}
 	update := ToolUpdate{AfterMessageID: u.after, Removals: u.removals}
+	byName := make(map[string]tool, len(st.active))
+	for _, t := range slices.Backward(st.active) { // of two the first counts
+		byName[t.name] = t
+	}
 	for _, name := range u.additions {
-		if i := slices.IndexFunc(st.active, func(t tool) bool { return t.name == name }); i >= 0 {
-			st.declared[name], st.available[name] = st.active[i].text, true
-			update.Additions = append(update.Additions, st.active[i].raw)
+		if t, ok := byName[name]; ok {
+			st.declared[name], st.available[name] = t.text, true
+			update.Additions = append(update.Additions, t.raw)
 		}
 	}
 	for _, name := range u.removals {
@@ -264,8 +268,8 @@ func readToolUpdate(ev *session.Event) (u toolUpdate, ok bool) {
 	u.after, _ = session.String(session.Member(data, "afterMessageId"))
 	u.additions, okAdd = names(session.Member(data, "additions"))
 	u.removals, okRemove = names(session.Member(data, "removals"))
-	both := slices.ContainsFunc(u.additions, func(n string) bool { return slices.Contains(u.removals, n) })
-	return u, okSeq && okAdd && okRemove && !both && u.after != "" && len(u.additions)+len(u.removals) > 0
+	both := slices.Concat(u.additions, u.removals)
+	return u, okSeq && okAdd && okRemove && distinct(both) && u.after != "" && len(u.additions)+len(u.removals) > 0
 }
 
 // names reads an array of distinct strings, none of them empty.
@@ -275,12 +279,20 @@ func names(raw []byte) (list []string, ok bool) {
 	}
 	for a := session.WalkArray(raw); a.Next(); {
 		s, ok := session.String(a.Value())
-		if !ok || s == "" || slices.Contains(list, s) {
+		if !ok || s == "" {
 			return nil, false
 		}
 		list = append(list, s)
 	}
-	return list, true
+	return list, distinct(list)
+}
+
+func distinct(list []string) bool {
+	seen := make(map[string]bool, len(list))
+	for _, s := range list {
+		seen[s] = true
+	}
+	return len(seen) == len(list)
 }
 
 // noChange is the plan of an admitter that has judged and follows later.
@@ -325,8 +337,12 @@ func (r *Requests) Plan(ev *session.Event) (session.Plan, error) {
 
 // missing lists the names in list that other lacks.
 func missing(list, other []tool) (out []string) {
+	has := make(map[string]bool, len(other))
+	for _, o := range other {
+		has[o.name] = true
+	}
 	for _, t := range list {
-		if !slices.ContainsFunc(other, func(o tool) bool { return o.name == t.name }) {
+		if !has[t.name] {
 			out = append(out, t.name)
 		}
 	}

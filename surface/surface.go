@@ -21,8 +21,8 @@ import (
 // A Surface must not be used by several goroutines at a time, reading included.
 type Surface struct {
 	rules       rules
-	known       func(typ string) bool // nil: no type is unknown
-	custom      func(typ string) bool // surface types beyond the dialect's
+	known       func(typ string) bool
+	custom      func(typ string) bool // surface types beyond the dialect's, or nil
 	projections []Projection
 
 	base, next int64
@@ -193,8 +193,9 @@ func (s *Surface) judge(ev *session.Event) error {
 	}
 	op := ev.SurfaceOp
 	isSurface := s.isSurface(ev.Type)
+	proj, projAt := s.projection(ev.Type)
 	if !isSurface {
-		if ev.Ignorable && s.known != nil && !s.known(ev.Type) {
+		if ev.Ignorable && proj == nil && !s.known(ev.Type) {
 			p.seq, p.pending = ev.Seq, true
 			return nil
 		}
@@ -224,16 +225,19 @@ func (s *Surface) judge(ev *session.Event) error {
 		}
 	}
 	p.seq = ev.Seq
-	if proj, i := s.projection(ev.Type); proj != nil {
-		changes, err := proj.Plan(ev, History{s, i}, p.changes)
-		if err != nil {
-			p.reset()
-			return err
+	if proj != nil {
+		if !ev.DataTruncated { // otherwise nobody has seen what it changes
+			changes, err := proj.Plan(ev, History{s, projAt}, p.changes)
+			if err != nil {
+				p.reset()
+				return err
+			}
+			p.changes = changes
 		}
-		p.op, p.changes, p.projection, p.pending = OpProject, changes, i, true
+		p.op, p.projection, p.pending = OpProject, projAt, true
 		return nil
 	}
-	if ev.Type == typeOffload && s.known != nil && s.known(typeOffload) {
+	if ev.Type == typeOffload && s.known(typeOffload) {
 		return fail(CodeProjectionMissing, "its message projection is not installed")
 	}
 	if !isSurface {

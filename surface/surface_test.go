@@ -450,3 +450,25 @@ func TestErrorsQuoteNoPayload(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// A ledger must not be held for what nobody has seen: lines longer than the
+// reader's limit come without their payload.
+func TestPayloadsTooLongToReadAreNotHeldAgainstALedger(t *testing.T) {
+	s := New(dialect(t, 4))
+	truncated := func(ev session.Event) *session.Event {
+		ev.Seq, ev.Data, ev.DataTruncated = s.Next(), json.RawMessage(`{"turn":1,"step":1}`), true
+		return &ev
+	}
+	mustFold(t, s, truncated(session.Event{Type: typeUser, SurfaceOp: appendOp()}))
+	mustFold(t, s, truncated(session.Event{Type: typeHeader}))
+	mustFold(t, s, &session.Event{Seq: 2, Type: typeOffload, Data: []byte(`{"targets":[{"seq":0,"imageIndexes":[3]}]}`)})
+	mustFold(t, s, &session.Event{Seq: 3, Type: typeOffload, Data: []byte(`{"targets":[{"seq":0,"imageIndexes":[4]}]}`)})
+	mustFold(t, s, truncated(session.Event{Type: typeOffload}))
+	mustFold(t, s, &session.Event{Seq: 5, Type: typeDeveloper, SurfaceOp: appendOp(),
+		Data: []byte(`{"headerSeq":1,"message":{"content":[{"type":"tool-addition","toolName":"a"}]}}`)})
+	mustFold(t, s, truncated(session.Event{Type: typeDeveloper, SurfaceOp: appendOp()}))
+	wantNodes(t, s, 0, 5, 6)
+	if s.ContentGeneration() != 3 {
+		t.Errorf("content generation is %d, want 3", s.ContentGeneration())
+	}
+}
