@@ -57,6 +57,9 @@ func (c *Candidate) Skip(pos int) {
 	}
 }
 
+// Skipped is the position that Skip was called with, 0 at first.
+func (c *Candidate) Skipped() int { return c.s.skip[c.rule.index] }
+
 // edge reports whether pos is a limit of one of the strings of a joined view.
 func (v *view) edge(pos int) bool {
 	if pos <= 0 || pos >= len(v.text) {

@@ -38,6 +38,7 @@ type Engine struct {
 	numbers  []*rule
 	keyed    []*rule
 	byPath   []*rule
+	within   []*rule
 	markers  int32 // first literal id that begins a marker
 	hasDrop  bool
 	key      *Key
@@ -53,6 +54,7 @@ type Engine struct {
 type literalUse struct {
 	rule *rule
 	gate bool // the keyword only has to be there
+	cond *condition
 }
 
 // LimitRule is the id under which values beyond a limit are replaced.
@@ -154,7 +156,7 @@ func (c *composer) add(p *Policy, depth int) error {
 			c.rules[i].Rule = c.rules[i].merge(r)
 			continue
 		}
-		if r.Regex == "" && r.Find == nil && r.Key == nil && len(r.Keys) == 0 && len(r.Paths) == 0 && r.Path == "" {
+		if r.Regex == "" && r.Find == nil && r.Key == nil && len(r.Keys) == 0 && len(r.Paths) == 0 && r.Path == "" && r.Within == nil {
 			return ruleError(p.name, r.ID, errors.New("it has no regex, keys or paths, and changes no rule of an extended policy"))
 		}
 		c.index[r.ID] = len(c.rules)
@@ -268,7 +270,7 @@ func (e *Engine) index() {
 			e.users = append(e.users, nil)
 		}
 		for _, have := range e.users[id] {
-			if have == u {
+			if have == u || have.rule == u.rule && have.gate == u.gate && have.cond != nil && u.cond != nil && *have.cond == *u.cond {
 				return
 			}
 		}
@@ -278,8 +280,11 @@ func (e *Engine) index() {
 		if k.Key != nil || len(k.keys) > 0 {
 			e.keyed = append(e.keyed, k)
 		}
-		if len(k.paths) > 0 && k.re == nil && !k.native && k.Key == nil && len(k.keys) == 0 {
+		if len(k.paths) > 0 && k.re == nil && !k.native && k.Key == nil && len(k.keys) == 0 && k.Within == nil {
 			e.byPath = append(e.byPath, k)
+		}
+		if k.Within != nil {
+			e.within = append(e.within, k)
 		}
 		if k.Numbers {
 			e.numbers = append(e.numbers, k)
@@ -296,9 +301,7 @@ func (e *Engine) index() {
 		if !k.anchored {
 			e.always = append(e.always, k)
 		} else {
-			for _, l := range k.anchor.literals {
-				look(l, literalUse{rule: k})
-			}
+			k.anchor.each(func(l string, c *condition) { look(l, literalUse{rule: k, cond: c}) })
 		}
 		if k.gated {
 			for _, w := range k.Keywords {

@@ -65,12 +65,22 @@ type Rule struct {
 	Find     func(c *Candidate)
 	// Key classifies a key name: 0 is no match; the class goes to Accept.
 	Key func(name []byte) int
+	// Within matches what stands in some members of an object that another
+	// member makes known: the data of a Kubernetes secret.
+	Within *Within
 	// Accept says which part of the value under a matched key is the match.
 	Accept func(class int, value []byte, number bool) (start, end int, ok bool)
 	// Version changes the policy hash when the code of a native rule changes.
 	Version int
 	// Rank decides which rule names a text that several match: the lower.
 	Rank Rank
+}
+
+// Within names objects by the value of one member, and the members of which
+// every string is a match. Names and value are compared without ASCII case.
+type Within struct {
+	Member, Value string
+	Under         []string
 }
 
 // Allowlist is gitleaks' allow list without commits and paths, which do not
@@ -115,9 +125,10 @@ type Rank int
 // Rules of policy files, and gitleaks' own, come first; global allow lists
 // apply to them only.
 const (
-	RankFile   Rank = iota // rules of a policy file
-	RankSecret             // our own rules for secrets
-	RankPII                // rules for personal data
+	RankFile    Rank = iota // rules of a policy file
+	RankGeneric             // such a rule that names no vendor
+	RankSecret              // our own rules for secrets
+	RankPII                 // rules for personal data
 )
 
 // NewPolicy makes a policy of rules that are code.
@@ -130,6 +141,18 @@ func (p *Policy) With(name string, rules ...Rule) *Policy {
 	q := *p
 	q.name = name
 	q.rules = append(append([]Rule(nil), p.rules...), rules...)
+	return &q
+}
+
+// Ranked is the policy with another rank for one of its rules.
+func (p *Policy) Ranked(id string, rank Rank) *Policy {
+	q := *p
+	q.rules = append([]Rule(nil), p.rules...)
+	for i := range q.rules {
+		if q.rules[i].ID == id {
+			q.rules[i].Rank = rank
+		}
+	}
 	return &q
 }
 

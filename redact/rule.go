@@ -378,7 +378,7 @@ func (e *Engine) acceptSecret(c *rule, text []byte, ss, se, ms, me int) bool {
 		}
 		return false
 	}
-	if c.precedence == RankFile && check(e.allow) {
+	if c.precedence <= RankGeneric && check(e.allow) {
 		return false
 	}
 	return !check(c.allow)

@@ -17,6 +17,7 @@ type span struct {
 	suffix     int32 // > 1: tells keys apart that became equal
 	quotes     int8  // JSON number or literal: 1 + how deep in strings it stands; 0: text
 	kind       spanKind
+	depth      int8 // decode steps to where it was found
 }
 
 type spanKind uint8
@@ -259,6 +260,9 @@ func (s *scan) beats(a, b span) bool {
 	if ra.precedence != rb.precedence {
 		return ra.precedence < rb.precedence
 	}
+	if a.depth != b.depth {
+		return a.depth < b.depth
+	}
 	if la, lb := a.end-a.start, b.end-b.start; la != lb {
 		return la > lb
 	}
@@ -347,12 +351,10 @@ func (s *scan) emit(v *view, start, end int, r *rule) {
 	if len(r.paths) > 0 && !s.pathSelected(r) {
 		return
 	}
-	for _, m := range s.marks {
-		if start >= m.lo && end <= m.hi {
-			return
-		}
+	if len(s.marks) > 0 && onlyMarkers(v.text, start, end, s.marks) {
+		return
 	}
-	p := span{rule: r.index, path: s.pathIndex(), token: -1}
+	p := span{rule: r.index, path: s.pathIndex(), token: -1, depth: int8(min(v.depth, 100))}
 	switch r.Action {
 	case Token:
 		s.tokens = append(s.tokens, []byte(s.e.key.Pseudonym(r.ID, v.text[start:end])))
@@ -365,6 +367,27 @@ func (s *scan) emit(v *view, start, end int, r *rule) {
 		s.dropped = true
 	}
 	s.up(v, start, end, p)
+}
+
+// onlyMarkers reports whether [start,end) holds nothing but our own markers
+// and punctuation.
+func onlyMarkers(text []byte, start, end int, marks []window) bool {
+	touched := false
+	i := sort.Search(len(marks), func(i int) bool { return marks[i].hi > start })
+	for pos := start; pos < end; {
+		if i < len(marks) && marks[i].lo <= pos {
+			pos = max(pos, marks[i].hi)
+			touched = true
+			i++
+			continue
+		}
+		c := text[pos]
+		if digit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c >= utf8.RuneSelf {
+			return false
+		}
+		pos++
+	}
+	return touched
 }
 
 func (s *scan) up(v *view, start, end int, p span) {
@@ -492,7 +515,11 @@ func (s *scan) hitRules(v *view, hits []hit) {
 				}
 				continue
 			}
-			if r.operator && !operatorFollows(text, end) {
+			if r.operator {
+				if !operatorFollows(text, end) {
+					continue
+				}
+			} else if u.cond != nil && !u.cond.holds(text, end-int(s.e.machine.length[h.literal]), end) {
 				continue
 			}
 			lo := max(end-int(s.e.machine.length[h.literal])-r.anchor.before-utf8.UTFMax, 0)

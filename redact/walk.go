@@ -24,6 +24,7 @@ type keyInfo struct {
 	literal bool // the key holds literals: its value is scanned together with it
 	finds   bool // the key itself may hold a match
 	role    keyRole
+	within  bool // the key means something to a rule with Within
 }
 
 type keyRole uint8
@@ -304,6 +305,7 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 	first := len(s.members)
 	var (
 		pairs    pair
+		within   within
 		redacted bool // some key was
 		start    = i
 	)
@@ -358,6 +360,9 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 		if info.role != roleNone {
 			pairs.add(s, v, info.role, at, i)
 		}
+		if info.within {
+			within.add(s, v, key, at, i)
+		}
 		s.pop()
 		if s.e.hasDrop {
 			s.members = append(s.members, member{from, i, s.dropped})
@@ -377,6 +382,9 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 	}
 	s.dropped = false
 	s.pair(v, &pairs, depth, first)
+	if len(within.under) > 0 {
+		within.apply(s, v, depth)
+	}
 	if s.e.hasDrop {
 		s.dropMembers(v, first)
 		s.members = s.members[:first]
@@ -463,29 +471,27 @@ func (s *scan) number(v *view, start, end int, ctx context) {
 	}
 }
 
-// selected applies the rules that take a value by its key or path. It reports
-// whether the whole value is taken.
-func (s *scan) selected(get func() *view, ctx context, text []byte, number bool) bool {
+// selected applies the rules that take a value by its key or path.
+func (s *scan) selected(get func() *view, ctx context, text []byte, number bool) {
 	for _, r := range s.e.byPath {
 		if s.pathSelected(r) && len(text) > 0 {
 			s.emit(get(), 0, len(text), r)
 		}
 	}
 	if ctx.rule == nil {
-		return false
+		return
 	}
 	a, b, ok := 0, len(text), len(text) > 0
 	if ctx.rule.Accept != nil {
 		a, b, ok = ctx.rule.Accept(ctx.class, text, number)
 	}
 	if !ok || isMarker(text[a:b]) {
-		return false
+		return
 	}
 	if ctx.rule.Validator != "" && !validators[ctx.rule.Validator](text[a:b]) {
-		return false
+		return
 	}
 	s.emit(get(), a, b, ctx.rule)
-	return a == 0 && b == len(text)
 }
 
 func isMarker(b []byte) bool {
@@ -502,11 +508,13 @@ func (s *scan) stringValue(v *view, ctx context) {
 	if len(text) == 0 {
 		return
 	}
-	taken := s.selected(func() *view { return v }, ctx, text, false)
+	// What a key takes is looked into all the same: a rule that knows what the
+	// value is has the better name for it.
+	s.selected(func() *view { return v }, ctx, text, false)
 	if ctx.hash != 0 {
 		s.joins = append(s.joins, joinPiece{ctx.hash, v})
 	}
-	if taken || len(text) < 3 {
+	if len(text) < 3 {
 		return
 	}
 	if looksLikeJSON(text) && s.nestedJSON(v) {
@@ -694,6 +702,13 @@ func (s *scan) keyInfo(key []byte) keyInfo {
 	}
 	k.finds = k.finds || len(s.e.always) > 0
 	k.role = pairRole(key)
+	for _, r := range s.e.within {
+		w := r.Within
+		k.within = k.within || equalFold(key, w.Member)
+		for _, u := range w.Under {
+			k.within = k.within || equalFold(key, u)
+		}
+	}
 	if len(s.keys) >= maxKeys {
 		clear(s.keys)
 	}
@@ -800,6 +815,81 @@ func (s *scan) pair(v *view, p *pair, depth, first int) {
 	}
 	s.dropped = false
 }
+
+// within collects the members of an object that a rule with Within may take.
+type within struct {
+	rules []*rule // whose member has the right value
+	under []memberRange
+}
+
+type memberRange struct {
+	key        []byte
+	start, end int
+}
+
+func (w *within) add(s *scan, v *view, key []byte, start, end int) {
+	for _, r := range s.e.within {
+		if equalFold(key, r.Within.Member) && v.text[start] == '"' && equalFold(v.text[start+1:end-1], r.Within.Value) {
+			w.rules = append(w.rules, r)
+		}
+	}
+	if c := v.text[start]; c == '{' || c == '[' || c == '"' {
+		w.under = append(w.under, memberRange{key, start, end})
+	}
+}
+
+func (w *within) apply(s *scan, v *view, depth int) {
+	for _, r := range w.rules {
+		for _, m := range w.under {
+			for _, u := range r.Within.Under {
+				if !equalFold(m.key, u) {
+					continue
+				}
+				s.push(pathElem{key: m.key, index: -1})
+				s.strings(v, m.start, r)
+				s.pop()
+			}
+		}
+	}
+}
+
+// strings takes every string of a value, however deep.
+func (s *scan) strings(v *view, i int, r *rule) {
+	b := v.text
+	end, ok := skipValue(b, i)
+	if !ok {
+		return
+	}
+	isKey := false
+	var open []bool
+	for i < end {
+		switch b[i] {
+		case '{':
+			open, isKey = append(open, true), true
+		case '[':
+			open, isKey = append(open, false), false
+		case '}', ']':
+			open = open[:len(open)-1]
+		case ',':
+			isKey = len(open) > 0 && open[len(open)-1]
+		case ':':
+			isKey = false
+		case '"':
+			stop, escaped, _ := stringEnd(b, i)
+			if !isKey {
+				d := s.stringView(v, i+1, stop-1, escaped)
+				if !isMarker(d.text) {
+					s.emit(d, 0, len(d.text), r)
+				}
+			}
+			i = stop
+			continue
+		}
+		i++
+	}
+}
+
+func equalFold(b []byte, s string) bool { return len(b) == len(s) && bytes.EqualFold(b, []byte(s)) }
 
 // dropMembers removes what rules with action drop have marked.
 func (s *scan) dropMembers(v *view, first int) {

@@ -23,6 +23,25 @@ func addWidth(a, b int) int {
 type anchor struct {
 	literals      []string
 	before, after int
+	conds         []condition // of the literals, in their order
+}
+
+// condition is what an occurrence of an anchor's literal has to meet before
+// the expression runs: a word boundary before it, and so many bytes of a class
+// after it.
+type condition struct {
+	boundary bool
+	follow   *[256]bool
+	n        int
+}
+
+func (a *anchor) each(fn func(literal string, c *condition)) {
+	for len(a.conds) < len(a.literals) {
+		a.conds = append(a.conds, condition{})
+	}
+	for i := range a.literals {
+		fn(a.literals[i], &a.conds[i])
+	}
 }
 
 const maxAnchorLiterals = 256
@@ -81,7 +100,10 @@ func bestAnchor(re *syntax.Regexp) (anchor, bool) {
 			if !ok {
 				return anchor{}, false
 			}
-			u.literals = append(u.literals, a.literals...)
+			a.each(func(l string, c *condition) {
+				u.literals = append(u.literals, l)
+				u.conds = append(u.conds, *c)
+			})
 			u.before = max(u.before, a.before)
 			u.after = max(u.after, a.after)
 		}
@@ -125,15 +147,20 @@ func concatAnchor(parts []*syntax.Regexp) (anchor, bool) {
 	}
 	for i, p := range parts {
 		if a, ok := bestAnchor(p); ok {
+			if i > 0 && a.before == 0 && parts[i-1].Op == syntax.OpWordBoundary {
+				a.each(func(l string, c *condition) { c.boundary = wordStart(l) })
+			}
 			a.before = addWidth(a.before, before[i])
 			a.after = addWidth(a.after, after[i+1])
 			consider(a)
 		}
 		// A run of parts that starts here and is known literally.
 		set := []string{""}
+		stop := len(parts)
 		for j := i; j < len(parts); j++ {
 			ps, exact := prefixSet(parts[j])
-			if len(ps) == 0 || len(set)*len(ps) > 64 {
+			if len(ps) == 0 || len(set)*len(ps) > 64 || !exact && len(ps) == 1 && ps[0] == "" {
+				stop = j
 				break
 			}
 			var x []string
@@ -143,13 +170,80 @@ func concatAnchor(parts []*syntax.Regexp) (anchor, bool) {
 				}
 			}
 			set = x
-			if !exact || j == len(parts)-1 {
+			if !exact {
+				stop = len(parts)
 				break
 			}
 		}
-		consider(anchor{literals: set, before: before[i], after: after[i]})
+		a := anchor{literals: set, before: before[i], after: after[i]}
+		var c condition
+		if stop < len(parts) {
+			c.follow, c.n = followClass(parts[stop])
+		}
+		a.each(func(l string, have *condition) {
+			*have = c
+			have.boundary = i > 0 && parts[i-1].Op == syntax.OpWordBoundary && wordStart(l)
+		})
+		consider(a)
 	}
 	return best, found
+}
+
+// followClass is the class of bytes that has to follow, and how many of them.
+func followClass(re *syntax.Regexp) (*[256]bool, int) {
+	for re.Op == syntax.OpCapture || re.Op == syntax.OpConcat && len(re.Sub) > 0 {
+		re = re.Sub[0]
+	}
+	n := 1
+	switch re.Op {
+	case syntax.OpRepeat:
+		n = min(re.Min, 32)
+		re = re.Sub[0]
+	case syntax.OpPlus:
+		re = re.Sub[0]
+	}
+	for re.Op == syntax.OpCapture {
+		re = re.Sub[0]
+	}
+	if n == 0 || re.Op != syntax.OpCharClass {
+		return nil, 0
+	}
+	var t [256]bool
+	for i := 0; i < len(re.Rune); i += 2 {
+		if re.Rune[i] >= utf8.RuneSelf || re.Rune[i+1] >= utf8.RuneSelf {
+			for c := utf8.RuneSelf; c < 256; c++ {
+				t[c] = true
+			}
+		}
+		for r := re.Rune[i]; r <= re.Rune[i+1] && r < utf8.RuneSelf; r++ {
+			t[r] = true
+		}
+	}
+	return &t, n
+}
+
+func wordStart(l string) bool { return l != "" && wordByte(l[0]) }
+
+func wordByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
+}
+
+// holds checks the condition at an occurrence of its literal.
+func (a *condition) holds(text []byte, start, end int) bool {
+	if a.boundary && start > 0 && wordByte(text[start-1]) {
+		return false
+	}
+	if a.follow != nil {
+		if len(text)-end < a.n {
+			return false
+		}
+		for _, c := range text[end : end+a.n] {
+			if !a.follow[c] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // prefixSet lists strings of which every match of re starts with one; exact

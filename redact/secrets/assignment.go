@@ -521,6 +521,9 @@ func similar(v []byte, n *name) bool {
 			return false
 		}
 	}
+	if n.class == passwordKey && len(w) == 1 {
+		return known(v) || bytes.EqualFold(v, []byte("pwd")) || bytes.EqualFold(v, []byte("passphrase"))
+	}
 	return classifyWords(w) != noSecret || len(w) > 1 && classifyWords(w[:len(w)-1]) != noSecret
 }
 

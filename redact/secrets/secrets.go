@@ -21,6 +21,10 @@ var build = sync.OnceValue(func() *redact.Policy {
 		// parse must not run without them.
 		panic("redact/secrets: gitleaks' default rules: " + err.Error())
 	}
+	p = p.Ranked("generic-api-key", redact.RankGeneric)
+	for _, n := range natives {
+		p = p.Native(n.id, n.expression, n.literals, n.find)
+	}
 	return p.With(Name, rules()...)
 })
 
@@ -38,6 +42,7 @@ func rules() []redact.Rule {
 		puttyRule(),
 		userInfoRule(),
 		awsRule(),
+		kubernetesRule(),
 	}
 	for i := range rs {
 		rs[i].Rank = redact.RankSecret
