@@ -3,6 +3,7 @@ package otlp
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
@@ -28,6 +29,11 @@ type worker struct {
 	transport *transport
 	exporter  *otlploghttp.Exporter
 	convert   converter
+
+	// Memory used again by every lease.
+	record  telemetry.Record
+	items   []item
+	records []sdklog.Record
 }
 
 // item is one leased entry on its way.
@@ -109,6 +115,8 @@ func (w *worker) lease(ctx context.Context, drain bool) (bool, error) {
 		taken = stored
 	}
 	err = w.deliver(ctx, lease)
+	clear(w.items)
+	clear(w.records)
 	if cerr := lease.Close(); err == nil {
 		err = cerr
 	}
@@ -139,8 +147,8 @@ func (w *worker) deliver(ctx context.Context, lease Lease) error {
 // load converts the leased entries. What can't be is quarantined unsent.
 func (w *worker) load(ctx context.Context, b *batch) error {
 	entries := b.lease.Entries()
-	b.items = make([]item, 0, len(entries))
-	b.records = make([]sdklog.Record, 0, len(entries))
+	w.items = slices.Grow(w.items[:0], len(entries))
+	w.records = slices.Grow(w.records[:0], len(entries))
 	var bad []outbox.Refused
 	for i := range entries {
 		e := &entries[i]
@@ -149,9 +157,10 @@ func (w *worker) load(ctx context.Context, b *batch) error {
 			bad = append(bad, *refused)
 			continue
 		}
-		b.items = append(b.items, it)
-		b.records = append(b.records, rec)
+		w.items = append(w.items, it)
+		w.records = append(w.records, rec)
 	}
+	b.items, b.records = w.items, w.records
 	if len(b.items) > 0 {
 		b.spans = append(b.spans, span{0, len(b.items)})
 	}
@@ -167,21 +176,23 @@ func (w *worker) prepare(e *outbox.Leased) (sdklog.Record, item, *outbox.Refused
 	refuse := func(reason string) *outbox.Refused {
 		return &outbox.Refused{ID: e.ID, Reason: reason, Outcome: outbox.OutcomeRefused}
 	}
-	rec, err := w.convert.decoder.Decode(e.Payload)
-	if err != nil {
+	var err error
+	if w.record, err = w.convert.decoder.Decode(e.Payload); err != nil {
 		return sdklog.Record{}, it, refuse(ReasonUndecoded)
 	}
+	rec := &w.record
 	if fn := w.d.cfg.Refresh; fn != nil {
 		policy, withheld := rec.Policy, rec.Withheld
-		if err := refresh(fn, &rec); err != nil {
+		if err := refresh(fn, rec); err != nil {
 			return sdklog.Record{}, it, refuse(ReasonNotRefreshed)
 		}
 		if rec.Policy != policy || rec.Withheld != withheld {
 			w.d.counts.refreshed.Add(1)
-			it.record = &rec
+			changed := *rec
+			it.record = &changed
 		}
 	}
-	out, err := w.convert.record(&rec)
+	out, err := w.convert.record(rec)
 	if err != nil {
 		return sdklog.Record{}, it, refuse(ReasonUndecoded)
 	}
