@@ -18,7 +18,7 @@ func TestDirectoryNamesAreThoseOfTheReference(t *testing.T) {
 		{nil, "_no-cwd"},
 		{str("/home/jane.doe/projects/demo app"), "--home-jane.doe-projects-demo~0020app--"},
 		{str(`C:\Users\x`), "--C-Users-x--"},
-		{str("/"), "----"},
+		{str("/"), "--root--"},
 		{str("/a//b/"), "--a-b---"},
 		{str("/会~"), "--~4F1A~007E--"},
 		{str("/" + strings.Repeat("a", 300)), "--" + strings.Repeat("a", 251) + "--"},

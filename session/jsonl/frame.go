@@ -2,6 +2,7 @@ package jsonl
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -152,14 +153,15 @@ func (w *walker) end(off int64) (int64, error) {
 // frameReader decodes a file of concatenated frames, one frame at a time.
 type frameReader struct {
 	walker
-	dec    *zstd.Decoder
-	in     *bufio.Reader
-	start  int64  // of the current frame
-	end    int64  // behind it; for a torn one, the end of the file
-	torn   bool   // the current frame is not complete
-	first  []byte // decoded bytes that are held since the frame was verified
-	done   bool   // first is all that is left of the frame
-	buffer []byte
+	dec     *zstd.Decoder
+	in      *bufio.Reader
+	start   int64  // of the current frame
+	end     int64  // behind it; for a torn one, the end of the file
+	torn    bool   // the current frame is not complete
+	started bool   // the decoder has taken the torn frame's header
+	first   []byte // decoded bytes that are held since the frame was verified
+	done    bool   // first is all that is left of the frame
+	buffer  []byte
 }
 
 func newFrameReader(f io.ReaderAt, maxWindow uint64) (*frameReader, error) {
@@ -227,13 +229,23 @@ func (r *frameReader) open(off, skip int64) error {
 }
 
 // openTorn makes the incomplete frame at off the current one. Reading it gives
-// what can be decoded, and then errTornFrame.
+// what can be decoded, and then errTornFrame. Its checksum, if that is what is
+// incomplete, must not keep the last block back: the decoder is told that there
+// is none.
 func (r *frameReader) openTorn(off, size int64) error {
 	r.start, r.end, r.torn = off, size, true
 	r.first, r.done = nil, false
-	if err := r.restart(); err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return decodeError(err)
+	head := make([]byte, min(size-off, 5))
+	if _, err := r.f.ReadAt(head, off); err != nil && err != io.EOF {
+		return err
 	}
+	if len(head) == 5 {
+		head[4] &^= 0x04
+	}
+	body := io.NewSectionReader(r.f, off+int64(len(head)), size-off-int64(len(head)))
+	r.in.Reset(io.MultiReader(bytes.NewReader(head), body))
+	// Where not even the frame's header is whole, reading says so.
+	r.started = r.dec.Reset(r.in) == nil
 	return nil
 }
 
@@ -255,6 +267,9 @@ func (r *frameReader) Read(p []byte) (int, error) {
 		n := copy(p, r.first)
 		r.first = r.first[n:]
 		return n, nil
+	}
+	if r.torn && !r.started {
+		return 0, errTornFrame
 	}
 	n, err := r.dec.Read(p)
 	switch {

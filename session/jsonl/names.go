@@ -113,6 +113,9 @@ func ProjectDir(cwd *string) string {
 		b.WriteByte('-')
 	}
 	name := strings.TrimLeft(b.String(), "-")
+	if name == "" {
+		name = "root"
+	}
 	if len(name) > maxProjectName {
 		name = name[:maxProjectName]
 	}

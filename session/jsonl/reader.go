@@ -19,7 +19,10 @@ import (
 // decides: if any of them is a turn/end, committed work would be lost and the
 // file is refused (Err); also if any of them is something that the format
 // generation refuses outright. If none is, the rest is a torn tail (Tail), and
-// Err is nil. A damaged zstd frame always refuses the file.
+// Err is nil.
+//
+// In a compressed file only an incomplete last frame can be torn: a complete one
+// that is damaged, or has a row that is not accepted, refuses the file.
 type Reader struct {
 	text   *text
 	header *session.Header
@@ -37,11 +40,11 @@ type Reader struct {
 // that there is none.
 type Tail struct {
 	// Offset is where the prefix ends: behind its last line in a raw file; at
-	// the start of the first frame that does not belong to it as a whole in a
-	// compressed one. Recovery cuts the file here.
+	// the start of the torn frame in a compressed one. Recovery cuts the file
+	// here.
 	Offset int64
-	// Skip is the number of decoded bytes of that frame which belong to the
-	// prefix. Recovery writes them again.
+	// Skip is the number of decoded bytes of the torn frame which belong to the
+	// prefix nevertheless. Recovery writes them again.
 	Skip int64
 	// Bytes is what the file has from Offset on.
 	Bytes int64
@@ -207,7 +210,8 @@ func (r *Reader) rejected(row []byte, ln line, cause error) {
 
 	var de *session.DecodeError
 	isDecode := errors.As(cause, &de)
-	if isDecode && (de.Stage == session.StageStructure || r.installed(de)) || isTurnEnd(row) {
+	acknowledged := r.text.frames != nil && !r.text.frames.torn
+	if acknowledged || isDecode && (de.Stage == session.StageStructure || r.installed(de)) || isTurnEnd(row) {
 		r.err, r.done = refusal, true
 		return
 	}

@@ -99,7 +99,7 @@ func cutTail(path string, rec *Recovery, opts []Option) error {
 	return f.Sync()
 }
 
-// keptFrame compresses the accepted rows of the frame at the tail's offset anew.
+// keptFrame compresses the accepted rows of the torn frame anew.
 func keptFrame(path string, rec *Recovery, opts []Option) ([]byte, error) {
 	o := newOptions(opts)
 	t, err := openText(path, &o)
@@ -108,14 +108,8 @@ func keptFrame(path string, rec *Recovery, opts []Option) ([]byte, error) {
 	}
 	defer t.Close()
 	t.seek(place{offset: rec.Tail.Offset})
-	switch err := t.frames.open(rec.Tail.Offset, 0); err {
-	case nil:
-	case io.ErrUnexpectedEOF:
-		if err := t.openTorn(); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, t.corrupt(rec.Tail.Row, err)
+	if err := t.openTorn(); err != nil {
+		return nil, err
 	}
 	w, err := newWriter(path, rec.Header, rec.Dialect, nil)
 	if err != nil {

@@ -176,14 +176,15 @@ func bigFrame(t *testing.T) []byte {
 	return frames(t, text, 1<<30)
 }
 
-func TestRecoveryKeepsTheRowsBeforeABadOneInAWholeFrame(t *testing.T) {
+// A complete frame was acknowledged to the session: nothing of it is dropped.
+func TestRecoveryRefusesABadRowInACompleteFrame(t *testing.T) {
 	file := frames(t, []byte(headerV0+rowOf(0)+rowOf(1)+"{\n"+rowOf(2)), 10)
 	path := write(t, "session.jsonl", file)
-	rec, err := Recover(path)
-	if err != nil || rec.Events != 2 || rec.Tail.Cause == nil {
-		t.Fatalf("%+v, %v", rec, err)
+	var corrupt *CorruptError
+	if _, err := Recover(path); !errors.As(err, &corrupt) || corrupt.Row != 4 || corrupt.Code != session.CodeRowJSON {
+		t.Errorf("%v", err)
 	}
-	if got := textOf(t, path); string(got) != headerV0+rowOf(0)+rowOf(1) {
-		t.Errorf("%s", got)
+	if now, _ := os.ReadFile(path); !bytes.Equal(now, file) {
+		t.Error("the file was changed")
 	}
 }
