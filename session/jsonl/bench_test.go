@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/otel-bridge/otel-bridge/session"
@@ -13,12 +14,13 @@ import (
 
 // ledgerText makes a version 3 ledger of n turns, with rows of many sizes.
 func ledgerText(n int) []byte {
-	text := []byte(headerV3)
+	text := []byte(strings.Replace(headerV3, "false", "true", 1)) // an end-seed follows
 	seq := 0
 	row := func(typ, data, rest string) {
 		text = fmt.Appendf(text, `{"type":"%s","seq":%d,"time":%d,"data":%s%s}`+"\n", typ, seq, 1_790_000_000_000+int64(seq), data, rest)
 		seq++
 	}
+	row(session.TypeEndSeed, `{"inherited":true}`, "")
 	words := []byte("the quick brown fox \\\"jumps\\\" over 会话 the lazy dog\\n")
 	for turn := 1; turn <= n; turn++ {
 		body := bytes.Repeat(words, 1+turn%60)

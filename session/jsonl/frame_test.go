@@ -11,38 +11,50 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
 )
 
-// compress makes one frame with checksum.
-func compress(t testing.TB, data []byte, opts ...zstd.EOption) []byte {
+// encoders are kept over the tests: making one takes longer than a small frame.
+var encoders sync.Pool
+
+func encoder(t testing.TB) *zstd.Encoder {
 	t.Helper()
-	enc, err := zstd.NewWriter(nil, append([]zstd.EOption{zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true)}, opts...)...)
+	if e, ok := encoders.Get().(*zstd.Encoder); ok {
+		return e
+	}
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithZeroFrames(true))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer enc.Close()
-	return enc.EncodeAll(data, nil)
+	return e
+}
+
+// compress makes one frame with content size and checksum.
+func compress(t testing.TB, data []byte) []byte {
+	t.Helper()
+	e := encoder(t)
+	defer encoders.Put(e)
+	return e.EncodeAll(data, nil)
 }
 
 // stream makes one frame without content size, as a streaming writer does.
-func stream(t testing.TB, data []byte, opts ...zstd.EOption) []byte {
+func stream(t testing.TB, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	enc, err := zstd.NewWriter(&b, append([]zstd.EOption{zstd.WithEncoderConcurrency(1)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := encoder(t)
+	defer encoders.Put(e)
+	e.Reset(&b)
 	for len(data) > 0 {
 		n := min(len(data), 100_000)
-		if _, err := enc.Write(data[:n]); err != nil {
+		if _, err := e.Write(data[:n]); err != nil {
 			t.Fatal(err)
 		}
 		data = data[n:]
 	}
-	if err := enc.Close(); err != nil {
+	if err := errors.Join(e.Flush(), e.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -82,9 +94,9 @@ func TestFramesAreWalkedByBlockHeadersNotByMagic(t *testing.T) {
 	var file []byte
 	for i, c := range contents {
 		if i%2 == 0 {
-			file = append(file, compress(t, c, zstd.WithZeroFrames(true))...)
+			file = append(file, compress(t, c)...)
 		} else {
-			file = append(file, stream(t, c, zstd.WithZeroFrames(true))...)
+			file = append(file, stream(t, c)...)
 		}
 	}
 	got, err := readFrames(file, 64<<20)

@@ -4,8 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // shared finds a file of the folder that lies beside the module, and skips the
@@ -27,6 +25,3 @@ func shared(t testing.TB, elem ...string) string {
 		dir = filepath.Dir(dir)
 	}
 }
-
-// zstdZero makes the encoder write a frame for no bytes at all.
-var zstdZero = zstd.WithZeroFrames(true)
