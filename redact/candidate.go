@@ -33,6 +33,9 @@ func (c *Candidate) WholeStrings(start, end int) bool {
 	return c.v.joined && c.v.edge(start) && c.v.edge(end)
 }
 
+// Edge says that one of the strings of a joined text ends at pos.
+func (c *Candidate) Edge(pos int) bool { return c.v.edge(pos) }
+
 // Emit reports that [start,end) of the text is a match.
 func (c *Candidate) Emit(start, end int) {
 	if start < 0 || end > len(c.text) || start >= end {
@@ -78,8 +81,10 @@ func (s *scan) emitChecked(v *view, start, end int, r *rule) {
 		s.emit(v, start, end, r)
 		return
 	}
-	cut := v.firstEdge(start)
-	if cut < end && s.found(v, start, cut) && plainRest(v.text, cut, end) {
+	if cut := v.firstEdge(start); cut < end && plainRest(v.text, start, cut) && s.found(v, cut, min(end, v.firstEdge(cut))) {
+		start = cut
+	}
+	if cut := v.firstEdge(start); cut < end && s.found(v, start, cut) && plainRest(v.text, cut, end) {
 		end = cut
 	}
 	s.emit(v, start, end, r)
@@ -123,7 +128,13 @@ func (v *view) rootRange(start, end int, a, b *int) {
 // setting.
 func plainRest(text []byte, cut, end int) bool {
 	rest := text[cut:end]
-	if end < len(text) && (text[end] == '=' || text[end] == ':') {
+	if bytes.HasPrefix(rest, []byte("--")) {
+		return true
+	}
+	if end < len(text) && (text[end] == '=' || text[end] == ':') && settingName(rest) {
+		return true
+	}
+	if i := bytes.IndexByte(rest, '='); i > 0 && i+1 < len(rest) && rest[i+1] != '=' && settingName(rest[:i]) {
 		return true
 	}
 	rest = bytes.TrimRight(rest, ".")
@@ -136,9 +147,20 @@ func plainRest(text []byte, cut, end int) bool {
 			if i > 0 {
 				upper++
 			}
+		case c == '_' && i > 0:
 		default:
 			other++
 		}
 	}
 	return other == 0 && (upper == 0 || lower == 0)
+}
+
+// settingName: letters and underscores, as names of variables are.
+func settingName(b []byte) bool {
+	for _, c := range b {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_') {
+			return false
+		}
+	}
+	return len(b) >= 2
 }

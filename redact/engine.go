@@ -36,6 +36,7 @@ type Engine struct {
 	users    [][]literalUse // literal id -> who looks for it
 	always   []*rule        // regex rules without an anchor
 	numbers  []*rule
+	runs     []*rule
 	keyed    []*rule
 	byPath   []*rule
 	within   []*rule
@@ -285,6 +286,9 @@ func (e *Engine) index() {
 		}
 		if k.Within != nil {
 			e.within = append(e.within, k)
+		}
+		if k.Runs {
+			e.runs = append(e.runs, k)
 		}
 		if k.Numbers {
 			e.numbers = append(e.numbers, k)

@@ -62,6 +62,7 @@ type Rule struct {
 	// Native matching, for rules that are code.
 	Literals []string
 	Numbers  bool
+	Runs     bool // called for runs of 16 and more base64 characters
 	Find     func(c *Candidate)
 	// Key classifies a key name: 0 is no match; the class goes to Accept.
 	Key func(name []byte) int
@@ -482,13 +483,13 @@ func (r *Rule) digest() string {
 		Allow                              []Allowlist
 		AllowExtra                         []bool
 		Required                           []Required
-		SkipReport, Numbers, Native        bool
+		SkipReport, Numbers, Native, Runs  bool
 		Version                            int
 	}
 	c := canonical{ID: r.ID, Action: string(r.Action), Regex: r.Regex, Path: r.Path, Validator: r.Validator, SecretGroup: r.SecretGroup,
 		Entropy: strconv.FormatFloat(r.Entropy, 'g', -1, 64), Keywords: sorted(r.Keywords), Keys: sorted(r.Keys),
 		Paths: sorted(r.Paths), Literals: sorted(r.Literals), Allow: r.Allowlists, Required: r.Required,
-		SkipReport: r.SkipReport, Numbers: r.Numbers, Native: r.Find != nil || r.Key != nil, Version: r.Version}
+		SkipReport: r.SkipReport, Numbers: r.Numbers, Runs: r.Runs, Native: r.Find != nil || r.Key != nil, Version: r.Version}
 	for _, a := range r.Allowlists {
 		c.AllowExtra = append(c.AllowExtra, a.pathOnly, a.pathAnd)
 	}

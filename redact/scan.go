@@ -667,12 +667,21 @@ func (s *scan) mayDecode(v *view) bool {
 
 func (s *scan) base64(v *view) {
 	for pos := 0; ; {
-		start, end, ok := base64Run(v.text, pos)
+		start, line1, end, ok := base64Run(v.text, pos)
 		if !ok {
 			return
 		}
 		pos = end
+		for _, r := range s.e.runs {
+			s.cand = Candidate{s: s, v: v, rule: r, text: v.text, start: start, end: end}
+			r.Find(&s.cand)
+		}
 		text, ok := decodeBase64(nil, v.text[start:end])
+		if !ok && line1+2 < end { // what follows the first line was no part of it
+			if text, ok = decodeBase64(nil, v.text[start:line1]); ok {
+				end, pos = line1, line1
+			}
+		}
 		if !ok {
 			continue
 		}

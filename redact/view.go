@@ -232,18 +232,27 @@ func hex4(b []byte) (rune, bool) {
 	return r, true
 }
 
-// percent decodes %XX sequences; it reports whether there was any that
-// decodes to something other than a control character.
+// percent decodes %XX sequences; it reports whether there was any. An
+// ampersand that is not encoded separates what was encoded: it becomes a line
+// end, so that no value goes on behind it.
 func (b *builder) percent(text []byte) bool {
 	found := false
 	for i := 0; i < len(text); {
 		j := bytes.IndexByte(text[i:], '%')
 		if j < 0 {
-			b.literal(text[i:], i)
-			break
+			j = len(text) - i
+		}
+		if k := bytes.IndexByte(text[i:i+j], '&'); k >= 0 {
+			b.literal(text[i:i+k], i)
+			b.unit([]byte{'\n'}, i+k, 1)
+			i += k + 1
+			continue
 		}
 		b.literal(text[i:i+j], i)
 		i += j
+		if i == len(text) {
+			break
+		}
 		if i+2 < len(text) && unhex(text[i+1]) < 16 && unhex(text[i+2]) < 16 {
 			b.unit([]byte{unhex(text[i+1])<<4 | unhex(text[i+2])}, i, 3)
 			found = true
@@ -356,7 +365,7 @@ const minBase64 = 16
 
 // base64Run finds the next run of at least minBase64 base64 characters at or
 // after from; lines of a wrapped block count as one run.
-func base64Run(text []byte, from int) (start, end int, ok bool) {
+func base64Run(text []byte, from int) (start, line1, end int, ok bool) {
 	for i := from + minBase64 - 1; i < len(text); i += minBase64 {
 		if base64Class[text[i]] == 0 {
 			continue
@@ -373,6 +382,7 @@ func base64Run(text []byte, from int) (start, end int, ok bool) {
 			i = end - 1
 			continue
 		}
+		line1 = end
 		// A wrapped block goes on after a line end when the line is full.
 		for line := end - start; line >= 60 && line%4 == 0; {
 			j := end
@@ -397,9 +407,9 @@ func base64Run(text []byte, from int) (start, end int, ok bool) {
 		for n := 0; n < 2 && end < len(text) && text[end] == '='; n++ {
 			end++
 		}
-		return start, end, true
+		return start, line1, end, true
 	}
-	return 0, 0, false
+	return 0, 0, 0, false
 }
 
 // decodeBase64 decodes a run when it holds text: the start must decode to

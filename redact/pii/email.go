@@ -66,6 +66,14 @@ func findEmail(c *redact.Candidate) {
 		isGit(local) && (b < len(text) && (text[b] == ':' || text[b] == '/') || before(text, a, "://")) {
 		return
 	}
+	if c.Joined() {
+		// The piece that holds the @ may begin with git@.
+		for i := a + 1; i < at; i++ {
+			if c.Edge(i) && isGit(text[i:at]) {
+				return
+			}
+		}
+	}
 	if fileName(tld) && !bytes.Contains(domain, []byte("mail")) {
 		return
 	}

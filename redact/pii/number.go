@@ -103,6 +103,12 @@ func cardGroups(b []byte, sep byte) bool {
 // findIBAN looks from a run of digits back to the country's letters.
 func findIBAN(c *redact.Candidate) {
 	text, s := c.Text(), c.Start()
+	if letter(text[s]) { // called for a run of letters and digits
+		if e := ibanAt(text, s); e > 0 {
+			c.Emit(s, e)
+		}
+		return
+	}
 	// The run begins with the check digits, or lies within the account part:
 	// the letters may be at most 34 characters and some spaces before.
 	lo := max(0, s-48)
@@ -183,13 +189,65 @@ var ssnWords = [][]byte{[]byte("ssn"), []byte("social security"), []byte("social
 
 // word reports whether one of the words stands within 40 bytes before a.
 func word(text []byte, a int, words [][]byte) bool {
-	near := bytes.ToLower(text[max(0, a-40):a])
+	near := text[max(0, a-40):a]
+	if i := bytes.LastIndexByte(near, '\n'); i >= 0 {
+		near = near[i:]
+	}
+	near = bytes.ToLower(near)
 	for _, w := range words {
 		if bytes.Contains(near, w) {
 			return true
 		}
 	}
 	return false
+}
+
+var idWords = [][]byte{[]byte("身份证"), []byte("身份證"), []byte("公民身份"), []byte("居民身份"), []byte("id card"), []byte("id_card"), []byte("idcard"), []byte("id-card"), []byte("identity"),
+	[]byte("resident"), []byte("national id"), []byte("national_id"), []byte("cn_id"), []byte("cnid"), []byte("id number"), []byte("id_number"), []byte("idnumber"), []byte("id-number"), []byte("id no"), []byte("id_no"), []byte("idno"), []byte("证件")}
+
+func findNamedChineseID(c *redact.Candidate) {
+	if word(c.Text(), c.Start(), idWords) {
+		findChineseID(c)
+	}
+}
+
+func chineseIDKey(name []byte) int {
+	if word(name, len(name), idWords) {
+		return 1
+	}
+	return 0
+}
+
+func chineseIDValue(_ int, v []byte, _ bool) (int, int, bool) {
+	return 0, len(v), redact.ChineseID(v)
+}
+
+func phoneKey(name []byte) int {
+	l := bytes.ToLower(name)
+	for _, w := range [...]string{"phone", "mobile", "telefon", "telephone", "cellphone", "msisdn", "whatsapp", "fax", "电话", "手机", "電話", "телефон"} {
+		if bytes.Contains(l, []byte(w)) && !bytes.Contains(l, []byte("type")) && !bytes.Contains(l, []byte("model")) {
+			return 1
+		}
+	}
+	switch string(l) {
+	case "tel", "cell", "handy", "tel_no", "telno":
+		return 1
+	}
+	return 0
+}
+
+func phoneValue(_ int, v []byte, _ bool) (int, int, bool) {
+	n := 0
+	for _, c := range v {
+		switch {
+		case digit(c):
+			n++
+		case c == ' ' || c == '-' || c == '(' || c == ')' || c == '+' || c == '.' || c == '/':
+		default:
+			return 0, 0, false
+		}
+	}
+	return 0, len(v), n >= 7 && n <= 15
 }
 
 func findChineseID(c *redact.Candidate) {

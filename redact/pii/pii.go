@@ -1,7 +1,7 @@
 // Package pii is the built-in rule set for personal data: e-mail addresses,
 // telephone, card, account and social security numbers, credentials in URLs
 // and the user's name in paths of home directories. More rules run when a
-// policy enables them by id (extend.enabledRules): pii-cn-id, pii-ipv4,
+// policy enables them by id (extend.enabledRules): pii-cn-id-bare, pii-ipv4,
 // pii-ipv6, pii-mac, pii-passport, pii-birth-date.
 package pii
 
@@ -21,13 +21,14 @@ const version = 1
 var build = sync.OnceValue(func() *redact.Policy {
 	rs := []redact.Rule{
 		{ID: "pii-email", Description: "An e-mail address.", Literals: []string{"@"}, Find: findEmail},
-		{ID: "pii-phone", Description: "A telephone number: E.164, or a national form with a word that says so.", Numbers: true, Find: findPhone},
+		{ID: "pii-phone", Description: "A telephone number: E.164, or a national form with a word that says so.", Numbers: true, Find: findPhone, Key: phoneKey, Accept: phoneValue},
 		{ID: "pii-card", Description: "A payment card number: issuer, length and Luhn digit.", Numbers: true, Find: findCard},
-		{ID: "pii-iban", Description: "An IBAN with the right length and checksum.", Numbers: true, Find: findIBAN},
+		{ID: "pii-iban", Description: "An IBAN with the right length and checksum.", Numbers: true, Runs: true, Find: findIBAN},
 		{ID: "pii-us-ssn", Description: "A US social security number in its usual form, or with a word that says so.", Numbers: true, Find: findSSN},
 		{ID: "pii-url-userinfo", Description: "The password in a URL's authority.", Literals: []string{"://"}, Find: shape.UserInfo},
-		{ID: "pii-home", Description: "The user's segment in the path of a home directory.", Literals: []string{"/home/", "/users/", `\users\`, "/documents and settings/", `\documents and settings\`}, Find: findHome},
-		{ID: "pii-cn-id", OptIn: true, Description: "A Chinese resident identity number with its check character.", Numbers: true, Find: findChineseID},
+		{ID: "pii-home", Description: "The user's segment in the path of a home directory.", Literals: []string{"/home/", "/users/", `\users\`, `\home\`, "/documents and settings/", `\documents and settings\`}, Find: findHome},
+		{ID: "pii-cn-id", Description: "A Chinese resident identity number with its check character, where a word says so.", Numbers: true, Find: findNamedChineseID, Key: chineseIDKey, Accept: chineseIDValue},
+		{ID: "pii-cn-id-bare", OptIn: true, Description: "A Chinese resident identity number with its check character, anywhere.", Numbers: true, Find: findChineseID},
 		{ID: "pii-ipv4", OptIn: true, Description: "An IPv4 address.", Literals: []string{"."}, Find: findIPv4},
 		{ID: "pii-ipv6", OptIn: true, Description: "An IPv6 address.", Literals: []string{"::", ":"}, Find: findIPv6},
 		{ID: "pii-mac", OptIn: true, Description: "A hardware address.", Literals: []string{":", "-"}, Find: findMAC},

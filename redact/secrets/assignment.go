@@ -18,7 +18,7 @@ func assignmentRule() redact.Rule {
 		Literals: []string{"pass", "pwd", "secret", "token", "apikey", "senha", "kennwort", "credential", "creds", "psk", "jwt",
 			"_key", "-key", ".key", "api key", "accesskey", "privatekey", "accountkey", "licensekey", "sharedkey", "masterkey", "authkey", "signingkey", "encryptionkey", "appkey",
 			"client-key-data", "connectionstring", "storagekey", "walletkey", "servicekey", "projectkey", "consumerkey", "adminkey", "userkey", "sshkey", "secretkey",
-			"_auth", "\"auth\"", "auth:", "auth=", "rivatekey"},
+			"_auth", "session-id", "wif", "\"auth\"", "auth:", "auth=", "rivatekey"},
 		Find: findAssignment,
 	}
 }
@@ -72,7 +72,7 @@ func findAssignment(c *redact.Candidate) {
 	for n.end > n.start && (text[n.end-1] == '.' || text[n.end-1] == '-') {
 		n.end--
 	}
-	if n.end-n.start < 3 {
+	if n.end-n.start < 3 || n.end-n.start > 64 || longWord(text[n.start:n.end]) {
 		return
 	}
 	// "API key", "access token" are written apart as well.
@@ -102,6 +102,25 @@ func findAssignment(c *redact.Candidate) {
 		return
 	}
 	c.Emit(s, e)
+}
+
+// longWord: a part of the name is too long for a word, and has digits.
+func longWord(b []byte) bool {
+	n, digits := 0, 0
+	for _, c := range b {
+		if c == '_' || c == '-' || c == '.' {
+			n, digits = 0, 0
+			continue
+		}
+		n++
+		if '0' <= c && c <= '9' {
+			digits++
+		}
+		if n >= 20 && digits > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 func wordBefore(text []byte, end int) bool {
@@ -147,7 +166,7 @@ func assigned(text []byte, n *name) (start, end int, ok bool) {
 	// <name>value</name>
 	if i < len(text) && text[i] == '>' && n.start > 0 && (text[n.start-1] == '<' || text[n.start-1] == ':') {
 		j := bytes.IndexByte(text[i:min(len(text), i+maxValue)], '<')
-		if j < 0 {
+		if j < 0 || i+j+1 >= len(text) || text[i+j+1] != '/' {
 			return 0, 0, false
 		}
 		return trimmed(text, i+1, i+j, n)
@@ -402,7 +421,7 @@ func wordValue(text []byte, i int, n *name) (int, int, bool) {
 		return s, e, ok && !shape.Placeholder(text[s:e])
 	}
 	e := j
-	for e < len(text) && !blank(text[e]) && text[e] != '"' && text[e] != '\'' && text[e] != '`' && e-j < maxValue {
+	for e < len(text) && !blank(text[e]) && text[e] != '"' && text[e] != '\'' && text[e] != '`' && e-j < maxValue && !escapeStop(text, e) {
 		e++
 	}
 	v := text[j:e]
@@ -450,7 +469,14 @@ func word(v []byte) bool {
 }
 
 func pathLike(v []byte) bool {
-	return v[0] == '/' && bytes.Count(v, []byte{'/'}) > 1 || bytes.HasPrefix(v, []byte("./")) || bytes.HasPrefix(v, []byte("../")) ||
+	if v[0] == '/' {
+		first := v[1:]
+		if i := bytes.IndexByte(first, '/'); i >= 0 {
+			first = first[:i]
+		}
+		return len(first) > 0 && len(first) <= 16 && lowerWord(first) || bytes.HasSuffix(v, []byte(".key")) || bytes.HasSuffix(v, []byte(".pem"))
+	}
+	return bytes.HasPrefix(v, []byte("./")) || bytes.HasPrefix(v, []byte("../")) ||
 		bytes.HasPrefix(v, []byte("~/")) || bytes.Contains(v, []byte("://"))
 }
 
@@ -582,11 +608,19 @@ func bareValue(text []byte, j int, n *name, o op, spaced bool) (int, int, bool) 
 	if n.start > 0 {
 		prev = text[n.start-1]
 	}
-	query := o == opEqual && !spaced && (prev == '?' || prev == '&')
+	query := o == opEqual && !spaced && (prev == '?' || prev == '&' || prev == ';' || pairsBefore(text, n.start))
 	shell := o == opEqual && !spaced && (n.upper || n.flag)
 	e := j
+	if n.start == 0 && o == opEqual && n.class == passwordKey && len(text) < 256 && bytes.IndexAny(text, " \n\r;&") < 0 {
+		// The string is NAME=value as a whole, as in a list of environment
+		// variables: quotes belong to the value.
+		return j, len(text), len(text)-j >= 4 && !shape.Placeholder(text[j:]) && !call(text[j:]) && !word(text[j:])
+	}
 	for e < len(text) && e-j < maxValue {
 		ch := text[e]
+		if ch == '\\' && escapeStop(text, e) {
+			break
+		}
 		if ch <= ' ' || ch == '"' || ch == '\'' || ch == '`' || ch == ';' || ch == '<' || ch == '>' || ch == '|' || ch == 0x7f {
 			break
 		}
@@ -631,7 +665,7 @@ func bareValue(text []byte, j int, n *name, o op, spaced bool) (int, int, bool) 
 			return 0, 0, false
 		}
 		if word(v) {
-			return j, e, n.class == passwordKey && len(v) >= 5 && !known(v) && !similar(v, n) && lowerWord(v)
+			return j, e, n.class == passwordKey && len(v) >= 5 && !known(v) && !similar(v, n) && (query && prev != ' ' || lowerWord(v) || changes(v) >= 3)
 		}
 		if n.class == passwordKey {
 			return j, e, len(v) >= 4
@@ -651,6 +685,50 @@ func bareValue(text []byte, j int, n *name, o op, spaced bool) (int, int, bool) 
 		return j, e, len(v) >= 5 && (tokenish(v) || symbols(v))
 	}
 	return j, e, len(v) >= 6 && tokenish(v) && (!spaced || len(v) >= 8 || lineValue(text, n.start, e))
+}
+
+// escapeStop: a line end or quote in text that is still escaped, perhaps more
+// than once.
+func escapeStop(text []byte, i int) bool {
+	if text[i] != '\\' {
+		return false
+	}
+	for n := 0; n < 8 && i < len(text) && text[i] == '\\'; n++ {
+		i++
+	}
+	return i < len(text) && (text[i] == 'n' || text[i] == 'r' || text[i] == '"' || text[i] == '\'')
+}
+
+// changes counts how often the case changes.
+func changes(v []byte) int {
+	n := 0
+	for i := 1; i < len(v); i++ {
+		if ('a' <= v[i] && v[i] <= 'z') != ('a' <= v[i-1] && v[i-1] <= 'z') {
+			n++
+		}
+	}
+	return n
+}
+
+// pairsBefore reports whether a name=value pair stands right before, as in
+// libpq's connection strings.
+func pairsBefore(text []byte, at int) bool {
+	if at < 2 || text[at-1] != ' ' {
+		return false
+	}
+	i := at - 1
+	for n := 0; i > 0 && n < 128 && !blank(text[i-1]) && text[i-1] != '"' && text[i-1] != '\''; n++ {
+		i--
+	}
+	eq := bytes.IndexByte(text[i:at-1], '=')
+	if eq < 2 {
+		return false
+	}
+	switch string(text[i : i+eq]) {
+	case "host", "port", "dbname", "user", "hostaddr", "sslmode", "server", "uid", "username", "database", "User", "Id", "login":
+		return true
+	}
+	return false
 }
 
 func symbols(v []byte) bool {

@@ -210,7 +210,7 @@ func shellWord(text []byte, i int) (start, end int, ok bool) {
 		return 0, 0, false
 	}
 	e := i
-	for e < len(text) && e-i < maxValue && !blank(text[e]) && text[e] != '\'' && text[e] != '"' && text[e] != '`' && text[e] != '|' && text[e] != ';' && text[e] < 0x80 {
+	for e < len(text) && e-i < maxValue && !blank(text[e]) && text[e] != '\'' && text[e] != '"' && text[e] != '`' && text[e] != '|' && text[e] != ';' && text[e] < 0x80 && !escapeStop(text, e) {
 		e++
 	}
 	return i, e, e > i

@@ -79,7 +79,7 @@ func findAuthorization(c *redact.Candidate) {
 func credentialEnd(text []byte, i int) int {
 	e := i
 	for e < len(text) && e-i < maxValue && text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] != '\\' && text[e] != '<' && text[e] != '>' &&
-		text[e] != ')' && text[e] != '}' && text[e] != ']' && text[e] < 0x80 && !(text[e] == ',' && e+1 < len(text) && blank(text[e+1])) {
+		text[e] != ')' && text[e] != '&' && text[e] != '}' && text[e] != ']' && text[e] < 0x80 && !(text[e] == ',' && e+1 < len(text) && blank(text[e+1])) {
 		e++
 	}
 	for e > i && (text[e-1] == ',' || text[e-1] == ';' || text[e-1] == '.') {
@@ -225,7 +225,7 @@ func findSessionPair(c *redact.Candidate) {
 func findSignature(c *redact.Candidate) {
 	text := c.Text()
 	s := c.Start()
-	if s == 0 || text[s-1] != '?' && text[s-1] != '&' && text[s-1] != ';' {
+	if s == 0 || text[s-1] != '?' && text[s-1] != '&' && text[s-1] != ';' && text[s-1] != '\n' {
 		return
 	}
 	e := run(text, c.End(), func(b byte) bool {

@@ -118,6 +118,9 @@ func classifyKey(key []byte) int {
 }
 
 func classifyWords(w []string) int {
+	if len(w) == 3 && w[0] == "x" && w[1] == "session" && w[2] == "id" {
+		return authKey
+	}
 	for len(w) > 1 && (suffix[w[len(w)-1]] || '0' <= w[len(w)-1][0] && w[len(w)-1][0] <= '9') {
 		w = w[:len(w)-1]
 	}
@@ -195,6 +198,9 @@ func wordClass(w []string, i int) int {
 		if prev == "key" && i > 1 && w[i-2] == "client" {
 			return tokenKey // kubeconfig: client-key-data
 		}
+	}
+	if word == "wif" {
+		return tokenKey
 	}
 	if len(word) > 8 {
 		for _, s := range [...]string{"password", "passwd", "passphrase"} {

@@ -43,6 +43,11 @@ func rules() []redact.Rule {
 		userInfoRule(),
 		awsRule(),
 		kubernetesRule(),
+		hashRule(),
+		sqlRule(),
+		pgpassRule(),
+		chatRule(),
+		walletRule(),
 	}
 	for i := range rs {
 		rs[i].Rank = redact.RankSecret

@@ -1,0 +1,282 @@
+package secrets
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"math/big"
+
+	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/redact/internal/shape"
+)
+
+// hashRule finds password hashes: who has one may try passwords against it.
+func hashRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-password-hash",
+		Description: "A password hash in crypt(3) form (bcrypt, SHA-crypt, apr1, yescrypt, argon2, scrypt, PBKDF2) or LDAP's {SSHA}.",
+		Literals: []string{"$apr1$", "$1$", "$2a$", "$2b$", "$2x$", "$2y$", "$5$", "$6$", "$7$", "$y$", "$gy$", "$argon2", "$scrypt$", "$pbkdf2", "$s2$", "{ssha", "{sha}", "pbkdf2_sha",
+			"bcrypt_sha", "scram-sha-256$"},
+		Find: func(c *redact.Candidate) {
+			text, s := c.Text(), c.Start()
+			e := run(text, c.End(), func(b byte) bool {
+				return alnum(b) || b == '.' || b == '/' || b == '$' || b == '=' || b == '+' || b == ',' || b == '-' || b == '_' || b == '}' || b == ':' && text[s] != '{'
+			})
+			e = hashEnd(text, s, e)
+			for e > s && (text[e-1] == '.' || text[e-1] == ',' || text[e-1] == ':') && e-s > 60 {
+				e--
+			}
+			if e-s >= 26 && (text[s] == '{' || bytes.Count(text[s:e], []byte{'$'}) >= 2) {
+				c.Skip(e)
+				c.Emit(s, e)
+			}
+		},
+	}
+}
+
+// hashEnd cuts at a colon: fields of passwd and htpasswd follow it.
+func hashEnd(text []byte, s, e int) int {
+	if i := bytes.IndexByte(text[s:e], ':'); i > 0 && !bytes.HasPrefix(bytes.ToUpper(text[s:e]), []byte("SCRAM")) {
+		return s + i
+	}
+	return e
+}
+
+// sqlRule reads INSERT statements with a column list, and takes the values of
+// columns whose names mean a secret.
+func sqlRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-sql-value",
+		Description: "The value for a column named like a secret in INSERT INTO … (columns) VALUES (…).",
+		Literals:    []string{"insert into", "replace into"},
+		Find:        findInsert,
+	}
+}
+
+func findInsert(c *redact.Candidate) {
+	text := c.Text()
+	i := c.End()
+	limit := min(len(text), i+256)
+	open := bytes.IndexByte(text[i:limit], '(')
+	if open < 0 {
+		return
+	}
+	i += open + 1
+	stop := bytes.IndexByte(text[i:min(len(text), i+4096)], ')')
+	if stop < 0 {
+		return
+	}
+	var want []int
+	for n, col := range bytes.Split(text[i:i+stop], []byte{','}) {
+		col = bytes.Trim(col, " \t\r\n\"'`[]")
+		k := classifyKey(col)
+		if k == passwordKey || k == tokenKey || bytes.Contains(bytes.ToLower(col), []byte("password_hash")) || bytes.Contains(bytes.ToLower(col), []byte("passwordhash")) {
+			want = append(want, n)
+		}
+	}
+	i = run(text, i+stop+1, blankByte)
+	if len(want) == 0 || len(text)-i < 7 || !bytes.EqualFold(text[i:i+6], []byte("values")) {
+		return
+	}
+	i = run(text, i+6, blankByte)
+	for i < len(text) && text[i] == '(' {
+		i = insertRow(c, text, i+1, want)
+		i = run(text, i, blankByte)
+		if i >= len(text) || text[i] != ',' {
+			break
+		}
+		i = run(text, i+1, blankByte)
+	}
+	c.Skip(i)
+}
+
+// insertRow reads one row of values and returns the position behind it.
+func insertRow(c *redact.Candidate, text []byte, i int, want []int) int {
+	for n := 0; i < len(text); n++ {
+		i = run(text, i, blankByte)
+		s, e := i, i
+		if i < len(text) && (text[i] == '\'' || text[i] == '"') {
+			q := text[i]
+			s = i + 1
+			for e = s; e < len(text); e++ {
+				if text[e] == '\\' {
+					e++
+				} else if text[e] == q {
+					if e+1 < len(text) && text[e+1] == q {
+						e++
+						continue
+					}
+					break
+				}
+			}
+			e = min(e, len(text))
+			i = min(e+1, len(text))
+		} else {
+			for e < len(text) && text[e] != ',' && text[e] != ')' && text[e] != '\n' {
+				e++
+			}
+			i = e
+		}
+		for _, w := range want {
+			if w == n && e > s && !shape.Placeholder(text[s:e]) && text[s] != '?' && text[s] != ':' && !call(text[s:e]) {
+				c.Emit(s, e)
+			}
+		}
+		for i < len(text) && text[i] != ',' && text[i] != ')' && text[i] != '\n' {
+			i++
+		}
+		if i >= len(text) || text[i] != ',' {
+			if i < len(text) && text[i] == ')' {
+				i++
+			}
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// pgpassRule reads lines of .pgpass: host:port:database:user:password.
+func pgpassRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-pgpass",
+		Description: "The password in a line of a .pgpass file.",
+		Literals:    []string{":5432:", ":5433:", ":5434:", ":6432:", ":6543:", ":26257:", ":5439:", ":*:"},
+		Find: func(c *redact.Candidate) {
+			text := c.Text()
+			host := runBack(text, c.Start(), 255, func(b byte) bool { return alnum(b) || b == '.' || b == '-' || b == '*' || b == '_' })
+			if host == c.Start() {
+				return
+			}
+			i := c.End()
+			for n := 0; n < 2; n++ {
+				e := run(text, i, func(b byte) bool { return alnum(b) || b == '*' || b == '_' || b == '-' || b == '.' })
+				if e == i || e >= len(text) || text[e] != ':' {
+					return
+				}
+				i = e + 1
+			}
+			e := i
+			for e < len(text) && !blank(text[e]) && text[e] != '"' && text[e] != '\'' && !escapeStop(text, e) {
+				e++
+			}
+			if e > i && !shape.Placeholder(text[i:e]) {
+				c.Emit(i, e)
+			}
+		},
+	}
+}
+
+// chatRule finds passwords that people write to one another.
+func chatRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-password-said",
+		Description: "What follows \"the password is\" and its like in several languages, when it does not read like a word.",
+		Literals: []string{"password", "passwort", "kennwort", "passphrase", "passcode", "mot de passe", "contraseña", "contrasena", "senha", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "암호",
+			"пароль", "كلمة المرور", "كلمة السر", "पासवर्ड", "wachtwoord", "hasło", "parola", "şifre", "lösenord", "adgangskode", "salasana", "mật khẩu", "รหัสผ่าน", "pwd", "credentials", "login with", "api key", "密钥", "令牌"},
+		Find: findSaid,
+	}
+}
+
+var copulas = list(":", "：", "=", "is", "was", "ist", "lautet", "est", "es", "é", "è", "är", "er", "jest", "to", "是", "为", "為", "は", "이", "가", "는", "은", "в", "это", "هو", "هي", "है", "now", "set to", "changed to", "-", "–", "→", "->", "=>", "into", "are")
+
+func list(ss ...string) (out [][]byte) {
+	for _, s := range ss {
+		out = append(out, []byte(s))
+	}
+	return out
+}
+
+func findSaid(c *redact.Candidate) {
+	text, i := c.Text(), c.End()
+	if s := c.Start(); s > 0 && (alnum(text[s-1]) || text[s-1] == '_' || text[s-1] == '-' || text[s-1] == '.') {
+		return
+	}
+	found := false
+	for n := 0; n < 3; n++ {
+		for i < len(text) && (space(text[i]) || text[i] == '"' || text[i] == '*' || text[i] == '`' || text[i] == '\'') && i-c.End() < 24 {
+			i++
+		}
+		step := 0
+		for _, w := range copulas {
+			if len(w) > step && len(text)-i >= len(w) && bytes.EqualFold(text[i:i+len(w)], w) && (w[0] >= 0x80 || !alnum(w[0]) || i+len(w) < len(text) && !alnum(text[i+len(w)]) && text[i+len(w)] != '_') {
+				step = len(w)
+			}
+		}
+		if step == 0 {
+			break
+		}
+		found = true
+		i += step
+	}
+	if !found {
+		return
+	}
+	for i < len(text) && (space(text[i]) || text[i] == '"' || text[i] == '*' || text[i] == '`' || text[i] == '\'' || text[i] == '<') && i-c.End() < 48 {
+		i++
+	}
+	e := i
+	for e < len(text) && e-i < 128 && text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] < 0x80 && !escapeStop(text, e) && text[e] != '&' {
+		e++
+	}
+	for e > i && (text[e-1] == ',' || text[e-1] == ';' || text[e-1] == ')' || text[e-1] == ':' || text[e-1] == '.' || text[e-1] == '>' || text[e-1] == '*' && e-i > 1 && text[e-2] == '*') {
+		e--
+	}
+	v := text[i:e]
+	if len(v) < 6 || shape.Placeholder(v) || call(v) || formatted(v) || pathLike(v) || bytes.ContainsAny(v, "(){}[]<>|,;") {
+		return
+	}
+	digits, letters, other := 0, 0, 0
+	for _, ch := range v {
+		switch {
+		case '0' <= ch && ch <= '9':
+			digits++
+		case alnum(ch):
+			letters++
+		case ch != '-' && ch != '_' && ch != '.' && ch != '/' && ch != ':':
+			other++
+		}
+	}
+	if letters == 0 || digits == 0 && other == 0 || digits > 0 && other == 0 && !secretish(v) && (codeWord(v) || digits < 2) {
+		return
+	}
+	c.Emit(i, e)
+}
+
+// walletRule finds Bitcoin private keys in wallet import format by their
+// checksum.
+func walletRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-bitcoin-key",
+		Description: "A Bitcoin private key in wallet import format with its checksum.",
+		Runs:        true,
+		Find: func(c *redact.Candidate) {
+			v := c.Text()[c.Start():c.End()]
+			if n := len(v); n != 51 && n != 52 || v[0] != '5' && v[0] != 'K' && v[0] != 'L' && v[0] != '9' && v[0] != 'c' {
+				return
+			}
+			if walletKey(v) {
+				c.Emit(c.Start(), c.End())
+			}
+		},
+	}
+}
+
+const base58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+func walletKey(v []byte) bool {
+	n := new(big.Int)
+	for _, c := range v {
+		d := bytes.IndexByte([]byte(base58), c)
+		if d < 0 {
+			return false
+		}
+		n.Mul(n, big.NewInt(58)).Add(n, big.NewInt(int64(d)))
+	}
+	b := n.Bytes()
+	if len(b) != 37 && len(b) != 38 {
+		return false
+	}
+	h := sha256.Sum256(b[:len(b)-4])
+	h = sha256.Sum256(h[:])
+	return bytes.Equal(h[:4], b[len(b)-4:])
+}
