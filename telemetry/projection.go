@@ -31,11 +31,10 @@ type projector struct {
 
 // stream holds the chunks of the open attempt, as the ledger has them.
 type stream struct {
-	turn, step int64
-	chunks     []byte
-	ends       []int
-	lastMs     int64
-	tooLarge   bool
+	chunks   []byte // the payloads, one after the other
+	ends     []int
+	lastMs   int64
+	tooLarge bool
 }
 
 // maxStreamBytes bounds what is kept of one attempt. What is larger is withheld.
@@ -53,15 +52,15 @@ func (s *stream) reset() {
 
 func (s *stream) empty() bool { return len(s.ends) == 0 && !s.tooLarge }
 
-func (s *stream) add(ev *session.Event, turn, step int64, chunk []byte) {
-	s.turn, s.step, s.lastMs = turn, step, ev.Time
-	if ev.DataTruncated || len(s.chunks)+len(chunk) > maxStreamBytes {
+func (s *stream) add(ev *session.Event) {
+	s.lastMs = ev.Time
+	if ev.DataTruncated || len(s.chunks)+len(ev.Data) > maxStreamBytes {
 		s.tooLarge = true
 		s.chunks, s.ends = s.chunks[:0], s.ends[:0]
 		return
 	}
 	if !s.tooLarge {
-		s.chunks = append(s.chunks, chunk...)
+		s.chunks = append(s.chunks, ev.Data...)
 		s.ends = append(s.ends, len(s.chunks))
 	}
 }
@@ -114,18 +113,7 @@ func (p *projector) endsAttempt(ev *session.Event) bool {
 func (p *projector) forget() { p.stream.reset() }
 
 func (p *projector) chunk(ev *session.Event, export bool) projection {
-	var turn, step, chunk []byte
-	for o := session.WalkObject(ev.Data); o.Next(); {
-		switch {
-		case o.KeyIs("turn"):
-			turn = o.Value()
-		case o.KeyIs("step"):
-			step = o.Value()
-		case o.KeyIs("chunk"):
-			chunk = o.Value()
-		}
-	}
-	p.stream.add(ev, integer(turn), integer(step), chunk)
+	p.stream.add(ev)
 	if p.started {
 		return projection{elided: true}
 	}
@@ -133,10 +121,11 @@ func (p *projector) chunk(ev *session.Event, export bool) projection {
 	if !export {
 		return projection{elided: true}
 	}
+	turn, step, chunk := chunkOf(ev.Data)
 	b := append(p.body[:0], `{"turn":`...)
-	b = strconv.AppendInt(b, integer(turn), 10)
+	b = strconv.AppendInt(b, turn, 10)
 	b = append(b, `,"step":`...)
-	b = strconv.AppendInt(b, integer(step), 10)
+	b = strconv.AppendInt(b, step, 10)
 	b = append(b, `,"chunk":{`...)
 	n := len(b)
 	for o := session.WalkObject(chunk); o.Next(); {
@@ -150,6 +139,21 @@ func (p *projector) chunk(ev *session.Event, export bool) projection {
 	}
 	p.body = append(b, "}}"...)
 	return projection{body: p.body}
+}
+
+// chunkOf takes the payload of a chunk event apart.
+func chunkOf(data []byte) (turn, step int64, chunk []byte) {
+	for o := session.WalkObject(data); o.Next(); {
+		switch {
+		case o.KeyIs("turn"):
+			turn = integer(o.Value())
+		case o.KeyIs("step"):
+			step = integer(o.Value())
+		case o.KeyIs("chunk"):
+			chunk = o.Value()
+		}
+	}
+	return turn, step, chunk
 }
 
 // appendMember appends a member to the object whose first member is to stand at
@@ -214,15 +218,18 @@ func (p *projector) takeAttempt() (body []byte, lastMs int64, ok bool) {
 		return nil, s.lastMs, false
 	}
 	var j joiner
+	var turn, step int64
 	at := 0
 	for _, end := range s.ends {
-		j.chunk(s.chunks[at:end])
+		var chunk []byte
+		turn, step, chunk = chunkOf(s.chunks[at:end])
+		j.chunk(chunk)
 		at = end
 	}
 	b := append([]byte(nil), `{"turn":`...)
-	b = strconv.AppendInt(b, s.turn, 10)
+	b = strconv.AppendInt(b, turn, 10)
 	b = append(b, `,"step":`...)
-	b = strconv.AppendInt(b, s.step, 10)
+	b = strconv.AppendInt(b, step, 10)
 	b = append(b, `,"stream":`...)
 	return append(j.appendTo(b), '}'), s.lastMs, true
 }
