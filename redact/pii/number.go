@@ -66,7 +66,9 @@ func cardAt(text []byte, a, limit int) int {
 			n++
 			group++
 			if n >= 12 && n <= 19 && (i+1 == limit || !digit(text[i+1])) && loose(text, a, i+1) && redact.Card(text[a:i+1]) && cardGroups(text[a:i+1], sep) {
-				best = i + 1
+				if sep != 0 || n <= 16 || !listed(text, a, i+1) {
+					best = i + 1
+				}
 			}
 			continue
 		}
@@ -77,6 +79,28 @@ func cardAt(text []byte, a, limit int) int {
 		group = 0
 	}
 	return best
+}
+
+// listed reports whether a long number is one of a list of numbers, or has a
+// sign: tables of constants.
+func listed(text []byte, a, b int) bool {
+	if a > 0 && text[a-1] == '-' {
+		return true
+	}
+	for b < len(text) && (text[b] == ',' || text[b] == ' ' || text[b] == '\n' || text[b] == '\t' || text[b] == '-') {
+		if text[b] == ',' {
+			b++
+			for b < len(text) && (blank(text[b]) || text[b] == '-') {
+				b++
+			}
+			return b < len(text) && digit(text[b])
+		}
+		b++
+	}
+	for a > 0 && blank(text[a-1]) {
+		a--
+	}
+	return a > 1 && text[a-1] == ',' && digit(text[a-2])
 }
 
 // cardGroups accepts the groups in which cards are written: fours (with a

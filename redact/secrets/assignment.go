@@ -339,7 +339,7 @@ func pairValue(text []byte, i int, n *name, quote byte) (int, int, bool) {
 	}
 	if text[j] == '"' || text[j] == '\'' {
 		s, e, ok := quotedValue(text, j)
-		return s, e, ok && !shape.Placeholder(text[s:e])
+		return s, e, ok && plausibleQuoted(text[s:e], n, opEqual)
 	}
 	e := j
 	for e < len(text) && text[e] != '\n' && text[e] != '\r' && text[e] != '"' && text[e] != ',' && text[e] != '}' && e-j < maxValue {
@@ -348,7 +348,8 @@ func pairValue(text []byte, i int, n *name, quote byte) (int, int, bool) {
 	for e > j && space(text[e-1]) {
 		e--
 	}
-	return j, e, e > j && !shape.Placeholder(text[j:e]) && text[j] != '{' && text[j] != '['
+	v := text[j:e]
+	return j, e, len(v) >= 4 && !shape.Placeholder(v) && !call(v) && !word(v) && v[0] != '{' && v[0] != '[' && v[0] != '`' && !pathLike(v)
 }
 
 // quotedValue finds the end of the quoted text at j, on its line.
@@ -429,12 +430,20 @@ func wordValue(text []byte, i int, n *name) (int, int, bool) {
 		return 0, 0, false
 	}
 	if netrc {
-		return j, e, true
+		return j, e, !comparison(v)
 	}
 	if len(v) < 4 || word(v) || v[0] == '[' || v[0] == '<' || v[0] == '|' || v[0] == '>' || v[0] == '/' || pathLike(v) {
 		return 0, 0, false
 	}
 	return j, e, true
+}
+
+func comparison(v []byte) bool {
+	switch string(v) {
+	case "!=", "==", "=", "&&", "||", "===", "!==", ":", "=>", ">", "<":
+		return true
+	}
+	return false
 }
 
 func netrcBefore(text []byte, at int) bool {
@@ -651,6 +660,9 @@ func bareValue(text []byte, j int, n *name, o op, spaced bool) (int, int, bool) 
 	if len(v) < 3 || shape.Placeholder(v) || pathLike(v) || formatted(v) {
 		return 0, 0, false
 	}
+	if len(v) < 20 && hexNumber(v) {
+		return 0, 0, false
+	}
 	if n.class == pluralKey || n.class == tokenKey {
 		if allDigits(v) {
 			return j, e, n.class == tokenKey && len(v) >= 4 && !(o == opCode)
@@ -697,6 +709,14 @@ func escapeStop(text []byte, i int) bool {
 		i++
 	}
 	return i < len(text) && (text[i] == 'n' || text[i] == 'r' || text[i] == '"' || text[i] == '\'')
+}
+
+// hexNumber: 0x2a, -0x2A.
+func hexNumber(v []byte) bool {
+	if len(v) > 1 && v[0] == '-' {
+		v = v[1:]
+	}
+	return len(v) > 2 && v[0] == '0' && (v[1] == 'x' || v[1] == 'X') && shape.Hex(v[2:])
 }
 
 // changes counts how often the case changes.
