@@ -30,6 +30,11 @@ func DecodeRecord(payload []byte) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	return RecordOf(&r), nil
+}
+
+// RecordOf is r for an operator.
+func RecordOf(r *telemetry.Record) *Record {
 	out := &Record{
 		Channel:    "ledger",
 		Time:       time.UnixMilli(r.TimeMs).UTC().Format(timeFormat),
@@ -44,7 +49,7 @@ func DecodeRecord(payload []byte) (*Record, error) {
 	if r.Channel == telemetry.ChannelOps {
 		out.Channel = "ops"
 	}
-	return out, nil
+	return out
 }
 
 func toMap(kvs []attribute.KeyValue) map[string]any {

@@ -4,6 +4,7 @@ import "github.com/spf13/cobra"
 
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
+		a.run(),
 		a.export(),
 		a.sink(),
 		a.verify(),

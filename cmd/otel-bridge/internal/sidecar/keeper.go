@@ -161,6 +161,13 @@ func (k *keeper) remove(t *target) {
 	}
 }
 
+// forget is told of a file that is gone. What it had is in the data directory.
+func (k *keeper) forget(path string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.remove(k.targets[path])
+}
+
 // enqueue puts a target in line. The caller holds mu.
 func (k *keeper) enqueue(t *target) {
 	switch {

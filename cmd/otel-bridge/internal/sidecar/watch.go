@@ -38,42 +38,41 @@ func stampOf(path string) (stamp, error) {
 	return stamp{size: st.Size(), mod: st.ModTime()}, nil
 }
 
-// watcher finds the ledgers below DSH sessions roots and tells which of them
+// watcher finds the ledgers below a DSH sessions root and tells which of them
 // may have changed.
 //
 //	fsnotify event ──▶ the session's directory is looked at ──┐
 //	                                                          ├──▶ changed(ledger)
-//	scan of a root, now and then ─────────────────────────────┘
+//	scan of the root, now and then ─────────────────────────────┘
 //
 // The system's notifications are used as long as they work. When a watch is
 // refused (limits), or a scan finds a change that nothing told of (a shared
 // volume that another machine writes to), scanning alone has to do, more often;
 // the log says so.
 type watcher struct {
-	roots []string
-	log   *slog.Logger
+	root string
+	log  *slog.Logger
 	// changed is told of ledgers that are new or not as they were; those of one
 	// look come together, so that parents can go first.
 	changed func([]jsonl.Ledger)
+	// removed is told of files that are gone.
+	removed func(path string)
 
 	notify *fsnotify.Watcher // nil while polling
 	seen   map[string]stamp  // by path of the file
+	untold map[string]bool   // session directories in which a scan found what no notification had told of
 	warned map[string]bool   // messages that are said once
 	// scanned counts complete scans; tests wait for it.
 	scanned func()
 }
 
-func newWatcher(roots []string, log *slog.Logger, changed func([]jsonl.Ledger)) *watcher {
-	return &watcher{roots: roots, log: log, changed: changed, seen: map[string]stamp{}, warned: map[string]bool{}, scanned: func() {}}
+func newWatcher(root string, log *slog.Logger, changed func([]jsonl.Ledger)) *watcher {
+	return &watcher{root: filepath.Clean(root), log: log, removed: func(string) {}, changed: changed, seen: map[string]stamp{}, untold: map[string]bool{}, warned: map[string]bool{}, scanned: func() {}}
 }
 
 // run looks and listens until ctx ends.
 func (w *watcher) run(ctx context.Context) {
-	n, err := fsnotify.NewWatcher()
-	if err != nil {
-		w.poll("the system gives no file notifications", err)
-	}
-	w.notify = n
+	w.startNotify()
 	defer w.closeNotify()
 
 	pause := w.scanAll(false)
@@ -115,6 +114,15 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
+func (w *watcher) startNotify() {
+	n, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.poll("the system gives no file notifications", err)
+		return
+	}
+	w.notify = n
+}
+
 func (w *watcher) closeNotify() {
 	if w.notify == nil {
 		return
@@ -142,25 +150,27 @@ func (w *watcher) once(msg string, args ...any) {
 	}
 }
 
-// scanAll looks at every root and returns how long to wait until the next time.
+// scanAll looks at the whole root and returns how long to wait until the next time.
 // late is true for a scan in whose absence notifications should have told of
 // every change.
 func (w *watcher) scanAll(late bool) time.Duration {
 	begin := time.Now()
-	missed := false
+	if late && len(w.untold) > 0 && w.notify != nil {
+		w.poll("a change was found that file notifications did not tell of", nil)
+	}
 	present := make(map[string]bool, len(w.seen))
-	for _, root := range w.roots {
-		if w.scanRoot(root, present) {
-			missed = true
+	changed := w.scanRoot(present)
+	if late && w.notify != nil {
+		// The notification may be on its way: the next scan judges.
+		for _, l := range changed {
+			w.untold[filepath.Dir(l.Path)] = true
 		}
 	}
 	for path := range w.seen {
 		if !present[path] {
 			delete(w.seen, path)
+			w.removed(path)
 		}
-	}
-	if missed && late && w.notify != nil {
-		w.poll("a change was found that file notifications did not tell of", nil)
 	}
 	w.scanned()
 	fastest := netFastest
@@ -170,37 +180,33 @@ func (w *watcher) scanAll(late bool) time.Duration {
 	return min(max(time.Since(begin)*scanShare, fastest), scanSlowest)
 }
 
-// scanRoot reports whether something was new or changed.
-func (w *watcher) scanRoot(root string, present map[string]bool) bool {
-	w.watch(root)
-	ledgers, err := jsonl.DiscoverRoot(root)
+// scanRoot returns what was new or changed.
+func (w *watcher) scanRoot(present map[string]bool) []jsonl.Ledger {
+	w.watchTree(w.root, 2)
+	ledgers, err := jsonl.DiscoverRoot(w.root)
 	if err != nil {
-		w.discoverError(root, err)
+		w.discoverError(err)
 	}
 	for _, l := range ledgers {
-		dir := filepath.Dir(l.Path)
-		w.watch(filepath.Dir(dir))
-		w.watch(dir)
 		present[l.Path] = true
 	}
 	return w.look(ledgers)
 }
 
-func (w *watcher) discoverError(root string, err error) {
+func (w *watcher) discoverError(err error) {
 	var mixed *jsonl.MixedRootError
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		w.once("sessions root "+root+" is not there yet", "path", root)
+		w.once("the sessions root is not there yet; it is waited for", "path", w.root)
 	case errors.As(err, &mixed):
-		w.once("sessions root "+root+" holds both encodings", "path", root)
+		w.once("the sessions root holds sessions in both encodings", "path", w.root)
 	default:
-		w.log.Warn("a part of a sessions root cannot be read", "path", root, "error", err)
+		w.log.Warn("a part of the sessions root cannot be read", "path", w.root, "error", err)
 	}
 }
 
-// look tells of ledgers that are new or not as they were, and whether there
-// were any.
-func (w *watcher) look(ledgers []jsonl.Ledger) bool {
+// look tells of the ledgers that are new or not as they were, and returns them.
+func (w *watcher) look(ledgers []jsonl.Ledger) []jsonl.Ledger {
 	var changed []jsonl.Ledger
 	for _, l := range ledgers {
 		s, err := stampOf(l.Path)
@@ -216,7 +222,7 @@ func (w *watcher) look(ledgers []jsonl.Ledger) bool {
 	if len(changed) > 0 {
 		w.changed(changed)
 	}
-	return len(changed) > 0
+	return changed
 }
 
 // watch asks for notifications about a directory. The root may not be there
@@ -235,51 +241,70 @@ func (w *watcher) watch(dir string) {
 	}
 }
 
+// watchTree watches a directory and those below it down to the sessions. It
+// comes before looking at files: what appears later is then told of.
+func (w *watcher) watchTree(dir string, below int) {
+	w.watch(dir)
+	if w.notify == nil || below == 0 {
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // what cannot be read is said when it is looked at
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			w.watchTree(filepath.Join(dir, e.Name()), below-1)
+		}
+	}
+}
+
 // event looks where something happened.
 func (w *watcher) event(e fsnotify.Event) {
-	for _, root := range w.roots {
-		rel, err := filepath.Rel(root, e.Name)
-		if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
-			if strings.HasPrefix(root, e.Name+string(filepath.Separator)) {
-				w.scanRoot(root, map[string]bool{}) // a parent of the root has appeared
-			}
-			continue
+	rel, err := filepath.Rel(w.root, e.Name)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		if strings.HasPrefix(w.root, e.Name+string(filepath.Separator)) {
+			w.scanRoot(map[string]bool{}) // a parent of the root has appeared
 		}
-		parts := strings.Split(rel, string(filepath.Separator))
-		if rel == "." || len(parts) < 2 || e.Has(fsnotify.Create) && len(parts) == 2 {
-			w.scanDir(root, filepath.Join(root, parts[0]))
-			continue
-		}
-		if len(parts) == 3 && jsonl.IsTemporary(parts[2]) {
-			continue
-		}
-		w.scanDir(root, filepath.Join(root, parts[0], parts[1]))
+		return
+	}
+	parts := strings.Split(rel, string(filepath.Separator))
+	if len(parts) > 1 {
+		delete(w.untold, filepath.Join(w.root, parts[0], parts[1]))
+	}
+	switch {
+	case rel == ".":
+		w.scanRoot(map[string]bool{})
+	case len(parts) == 1:
+		w.scanDir(e.Name, 1)
+	case len(parts) == 3 && jsonl.IsTemporary(parts[2]):
+	default:
+		w.scanDir(filepath.Join(w.root, parts[0], parts[1]), 0)
 	}
 }
 
 // scanDir looks at one project or session. What stands there in two encodings
 // is judged by the whole root.
-func (w *watcher) scanDir(root, dir string) {
+func (w *watcher) scanDir(dir string, below int) {
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return // removed, or nothing of ours; the next scan forgets what is gone
+	}
+	w.watchTree(dir, below)
 	ledgers, err := jsonl.Discover(dir)
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return // removed; the next scan forgets it
-		}
-		w.discoverError(root, err)
+		w.discoverError(err)
 	}
 	for _, l := range ledgers {
 		for _, passed := range l.Passed {
 			if n, ok := jsonl.ParseName(filepath.Base(passed)); ok && n.Generation == l.Name.Generation {
-				w.scanRoot(root, map[string]bool{})
+				w.scanRoot(map[string]bool{})
 				return
 			}
 		}
 	}
-	w.watch(dir)
 	ours := ledgers[:0]
 	for _, l := range ledgers {
 		if _, ok := jsonl.ParseName(filepath.Base(l.Path)); ok {
-			w.watch(filepath.Dir(l.Path))
 			ours = append(ours, l)
 		}
 	}

@@ -1,0 +1,148 @@
+package sidecar
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/version"
+	"github.com/otel-bridge/otel-bridge/session"
+	"github.com/otel-bridge/otel-bridge/session/jsonl"
+	"github.com/otel-bridge/otel-bridge/telemetry"
+)
+
+// captureWorkers is how many ledgers are read at the same time.
+const captureWorkers = 4
+
+// capturer is the half of the pipeline that reads ledgers.
+type capturer struct {
+	Capture *telemetry.Capture
+
+	cfg       *config.Config
+	log       *slog.Logger
+	redaction *telemetry.Redaction // nil where it was refused by name
+	keeper    *keeper
+	finished  bool
+	// damaged makes good what the store has lost of a session.
+	damaged func(context.Context, *telemetry.Session) error
+}
+
+func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry.Outbox, o PipelineOptions) (*capturer, error) {
+	c := &capturer{
+		cfg: cfg, log: o.Log, finished: o.Finished,
+		damaged: func(context.Context, *telemetry.Session) error { return nil },
+	}
+	if !cfg.Redact.None {
+		c.redaction = telemetry.NewRedaction(telemetry.NewEngine(cfg.Redact.Engine), in.Key)
+	}
+	c.keeper = newKeeper(o.Log, func(path string, fromNow bool) puller {
+		return &capturing{c.Capture.Session(c.source(path), telemetry.SessionOptions{FromNow: fromNow}), c}
+	})
+	scope := telemetry.ScopeLifetime
+	if cfg.FeedbackScope == "session" {
+		scope = telemetry.ScopeSession
+	}
+	var err error
+	c.Capture, err = telemetry.NewCapture(telemetry.Config{
+		Outbox: store, Mode: cfg.Mode, Installation: in,
+		FeedbackScope: scope, CatchUp: cfg.CatchUp,
+		Redaction: c.redaction, EventTypes: eventTypes(cfg),
+		Resource: resourceOf(cfg, in), Version: version.Get().Version,
+		MaxRecordBytes: int(cfg.MaxRecordBytes), HoldOnDivergence: cfg.OnDivergence == "hold",
+		Parent: func(id string) (telemetry.Source, bool) {
+			path, ok := c.keeper.source(id)
+			if !ok {
+				return nil, false
+			}
+			return c.source(path), true
+		},
+		Tap: o.Tap,
+	})
+	return c, err
+}
+
+func (c *capturer) source(path string) telemetry.Source {
+	maxLine := jsonl.WithMaxLine(int(c.cfg.MaxLineBytes))
+	if c.finished {
+		return telemetry.FinishedFile(path, eventTypes(c.cfg), maxLine)
+	}
+	return telemetry.LiveFile(path, eventTypes(c.cfg), maxLine)
+}
+
+func eventTypes(cfg *config.Config) []session.EventType {
+	types := make([]session.EventType, len(cfg.Vocabulary))
+	for i, t := range cfg.Vocabulary {
+		types[i] = session.EventType{Name: t.Type, Surface: t.Surface}
+	}
+	return types
+}
+
+// capturing is a session whose losses are made good when it has been read.
+type capturing struct {
+	*telemetry.Session
+	c *capturer
+}
+
+// Pull captures, and makes good what was lost.
+func (s *capturing) Pull(ctx context.Context, limit int) (telemetry.Progress, error) {
+	p, err := s.Session.Pull(ctx, limit)
+	if err != nil || p.More {
+		return p, err
+	}
+	return p, s.c.damaged(ctx, s.Session)
+}
+
+// watch finds, watches and reads sessions until ctx ends.
+func (c *capturer) watch(ctx context.Context) {
+	done := make(chan struct{})
+	for _, src := range c.cfg.Sources {
+		w := newWatcher(src.DSH.Path, c.log, func(ledgers []jsonl.Ledger) {
+			c.keeper.offer(ledgers, src.DSH.StartAt == "now")
+		})
+		w.removed = c.keeper.forget
+		go func() {
+			w.run(ctx)
+			done <- struct{}{}
+		}()
+	}
+	c.keeper.run(ctx, captureWorkers)
+	for range c.cfg.Sources {
+		<-done
+	}
+}
+
+// CaptureFiles captures finished ledgers that have been verified, parents
+// first, and returns those that were refused all the same.
+func (c *capturer) CaptureFiles(ctx context.Context, ledgers []jsonl.Ledger) []Refusal {
+	refusals := make(chan Refusal, len(ledgers))
+	c.keeper.pulled = func(path string, _ telemetry.Progress, err error) {
+		if err != nil && ctx.Err() == nil {
+			select {
+			case refusals <- Refusal{path, err}:
+			default: // each ledger is told of once
+			}
+		}
+	}
+	// Files are named one by one: none takes another's place.
+	plain := make([]jsonl.Ledger, len(ledgers))
+	for i, l := range ledgers {
+		plain[i] = jsonl.Ledger{Path: filepath.Clean(l.Path)}
+	}
+	running, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		c.keeper.run(running, captureWorkers)
+		close(done)
+	}()
+	c.keeper.offer(plain, false)
+	c.keeper.settled(ctx)
+	stop()
+	<-done
+	close(refusals)
+	var out []Refusal
+	for r := range refusals {
+		out = append(out, r)
+	}
+	return out
+}

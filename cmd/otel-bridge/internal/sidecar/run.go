@@ -1,0 +1,233 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/admin"
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
+	"github.com/otel-bridge/otel-bridge/telemetry"
+	"github.com/otel-bridge/otel-bridge/telemetry/otlp"
+)
+
+// RunOptions are what does not come from the configuration.
+type RunOptions struct {
+	// Logger makes the log that a configuration asks for.
+	Logger func(*config.Config) *slog.Logger
+	// Load reads the configuration again.
+	Load func() (*config.Config, error)
+	// Reload asks for that from outside (SIGHUP).
+	Reload <-chan os.Signal
+	// DryRun, where it is not nil, gets the records; nothing is kept or sent.
+	DryRun io.Writer
+}
+
+// Run is the sidecar: it lives from generation to generation, each with one
+// configuration, until ctx ends. What is done stands in the data directory, so
+// going from one generation to the next is a restart without a new process.
+func Run(ctx context.Context, cfg *config.Config, o RunOptions) error {
+	for {
+		g := &generation{cfg: cfg, opts: o, log: o.Logger(cfg), reload: make(chan *config.Config, 1), tap: newTap()}
+		next, err := g.run(ctx)
+		if err != nil || next == nil {
+			return err
+		}
+		cfg = next
+		g.log.Info("the configuration was read again and holds from now on")
+	}
+}
+
+// generation is the sidecar under one configuration.
+type generation struct {
+	cfg    *config.Config
+	opts   RunOptions
+	log    *slog.Logger
+	reload chan *config.Config
+	tap    *tap
+	p      *Pipeline // nil under DISABLED
+}
+
+// run lasts until ctx ends or another configuration is there, which it returns.
+func (g *generation) run(ctx context.Context) (next *config.Config, err error) {
+	for _, w := range g.cfg.Warnings {
+		g.log.Warn(w)
+	}
+	if g.opts.DryRun != nil && g.cfg.Mode != telemetry.Disabled {
+		return nil, g.dryRun(ctx)
+	}
+	if g.cfg.Mode != telemetry.Disabled {
+		g.p, err = OpenPipeline(g.cfg, PipelineOptions{Log: g.log, Instance: "otel-bridge run", Tap: g.tap.publish})
+		if err != nil {
+			return nil, Explain(err)
+		}
+		defer func() { err = errors.Join(err, g.p.Close()) }()
+	}
+	closeDoors, err := g.openDoors()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeDoors()) }()
+
+	if g.p == nil {
+		g.log.Info("the mode is DISABLED: nothing is read, kept or sent; waiting")
+		return g.wait(ctx), nil
+	}
+	return g.work(ctx)
+}
+
+// wait returns another configuration, or nil when ctx has ended.
+func (g *generation) wait(ctx context.Context) *config.Config {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case next := <-g.reload:
+			return next
+		case <-g.opts.Reload:
+			if err := g.Reload(ctx); err != nil {
+				g.log.Error("the configuration was not taken; the last one goes on", "error", err)
+			}
+		}
+	}
+}
+
+// Reload reads the configuration again. A bad one changes nothing.
+func (g *generation) Reload(context.Context) error {
+	cfg, err := g.opts.Load()
+	if err != nil {
+		return err
+	}
+	select {
+	case g.reload <- cfg:
+	default:
+		// One is waiting already, and what it says is as new.
+	}
+	return nil
+}
+
+// work captures and delivers until ctx ends or another configuration is there,
+// then stops capture, delivers what it can in the time that shutdown has, and
+// says what remains.
+func (g *generation) work(ctx context.Context) (*config.Config, error) {
+	p := g.p
+	g.log.Info("started", "mode", g.cfg.Mode.String(), "data", g.cfg.Outbox.Dir, "pending", p.Outbox.Stats().Pending)
+
+	delivering, stopDelivery := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopDelivery()
+	delivered := make(chan error, 1)
+	go func() { delivered <- p.Deliverer.Run(delivering) }()
+
+	capturing, stopCapture := context.WithCancel(ctx)
+	defer stopCapture()
+	captured := make(chan struct{})
+	go func() {
+		defer close(captured)
+		g.p.watch(capturing)
+	}()
+
+	stopped := make(chan *config.Config, 1)
+	go func() { stopped <- g.wait(capturing) }()
+	var next *config.Config
+	select {
+	case next = <-stopped:
+	case err := <-delivered:
+		// Delivery ends by itself only when the data directory fails.
+		stopCapture()
+		<-captured
+		<-stopped
+		return nil, fmt.Errorf("delivery has ended: %w", err)
+	}
+	stopCapture()
+	<-captured
+
+	err := g.flush(context.WithoutCancel(ctx), next != nil)
+	stopDelivery()
+	return next, errors.Join(err, <-delivered)
+}
+
+// flush delivers what is pending within the shutdown's deadline. A receiver
+// that has to be mended first is not waited for, and neither is any when only
+// the configuration changes.
+func (g *generation) flush(ctx context.Context, reloading bool) error {
+	p := g.p
+	if !reloading && p.Deliverer.State().Status != otlp.Holding {
+		ctx, cancel := context.WithTimeout(ctx, g.cfg.ShutdownTimeout-shutdownMargin(g.cfg.ShutdownTimeout))
+		defer cancel()
+		var left *otlp.UndeliveredError
+		if err := p.Deliverer.Drain(ctx); err != nil && !errors.As(err, &left) {
+			return err
+		}
+	}
+	if reloading {
+		return nil
+	}
+	s := p.Outbox.Stats()
+	g.log.Info("stopped", "remaining", s.Pending, "held", s.Held, "quarantined", s.Quarantined)
+	return nil
+}
+
+// shutdownMargin is what closing needs of the deadline.
+func shutdownMargin(d time.Duration) time.Duration { return min(d/5, 2*time.Second) }
+
+// openDoors opens health and control, and returns what closes them.
+func (g *generation) openDoors() (closeAll func() error, err error) {
+	var doors []*admin.Server
+	closeAll = func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		var err error
+		g.tap.close()
+		for _, d := range doors {
+			if cerr := d.Close(ctx); cerr != nil && !errors.Is(cerr, context.DeadlineExceeded) {
+				err = errors.Join(err, cerr)
+			}
+		}
+		return err
+	}
+	if g.cfg.Admin.Listen != "" {
+		d, err := admin.Listen(g.cfg.Admin.Listen, admin.Handler(g.health, g.metrics()))
+		if err != nil {
+			return nil, fmt.Errorf("health listener: %w; set admin.listen to another address, or to \"\" for none", err)
+		}
+		doors = append(doors, d)
+		g.log.Info("health and metrics", "address", d.Addr().String())
+	}
+	if g.p != nil {
+		d, err := admin.ListenControl(g.cfg.Outbox.Dir, admin.ControlHandler(g))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("control socket: %w", err), closeAll())
+		}
+		doors = append(doors, d)
+	}
+	return closeAll, nil
+}
+
+// health holds no content: states, counts and reasons in words.
+func (g *generation) health() admin.Health {
+	h := admin.Health{Mode: g.cfg.Mode.String(), Warnings: append([]string(nil), g.cfg.Warnings...)}
+	if g.p == nil {
+		return h
+	}
+	s := g.p.Outbox.Stats()
+	if s.Full {
+		h.Reasons = append(h.Reasons, "the data directory is full: intake has stopped until there is room")
+	}
+	if s.LastError != nil {
+		h.Warnings = append(h.Warnings, "the data directory's housekeeping fails; see the log")
+	}
+	if s.Degraded {
+		h.Warnings = append(h.Warnings, "something in the data directory was damaged, set aside or rebuilt")
+	}
+	if state := g.p.Deliverer.State(); !state.Ready() {
+		h.Warnings = append(h.Warnings, "receiver "+state.Status.String()+": "+state.Reason)
+	}
+	if _, held := g.p.keeper.counts(); held > 0 {
+		h.Warnings = append(h.Warnings, fmt.Sprintf("%d sessions are held: their ledgers are not understood", held))
+	}
+	return h
+}
