@@ -548,3 +548,10 @@ func (h *file) Close() error {
 	h.shut = true
 	return nil
 }
+
+// Down reports whether the crash point has been reached.
+func (f *FS) Down() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.down
+}

@@ -291,7 +291,7 @@ func (o *Outbox) writeRun(group []*request) (n int, err error) {
 
 // prepare makes the active segment fit for r, or says why r cannot be taken.
 func (o *Outbox) prepare(r *request) error {
-	if o.rollback {
+	if o.rollback.Load() {
 		if err := o.cut(); err != nil {
 			return err
 		}
@@ -417,7 +417,7 @@ func (o *Outbox) writeSome(group []*request) (n int, err error) {
 	defer o.mu.Unlock()
 	o.unpin(s)
 	if err != nil {
-		o.rollback = true
+		o.rollback.Store(true)
 		if s.area != nil {
 			for i := s.entries; i < slot; i++ {
 				if s.area.st[i] != stWritten {
@@ -508,24 +508,26 @@ func (o *Outbox) cut() error {
 	o.mu.Lock()
 	s := o.active
 	if s == nil {
-		o.rollback = false
+		o.rollback.Store(false)
 		o.mu.Unlock()
 		return nil
 	}
 	f, err := o.openSeg(s)
-	end := s.end
+	end, fails := s.end, s.fails
 	o.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
 	if err := f.Truncate(end); err != nil {
 		return fmt.Errorf("outbox: roll back %s to %d: %w", segName(s.num), end, err)
 	}
 	// On disk before anything follows, or a crash could bring the rest back behind a new segment.
-	if err := f.Sync(); err != nil {
+	if err := o.rawSync(s, f, fails); err != nil {
 		return fmt.Errorf("outbox: roll back %s to %d: %w", segName(s.num), end, err)
 	}
-	o.rollback = false
+	o.rollback.Store(false)
 	return nil
 }
 

@@ -14,7 +14,7 @@
 //
 // Settling writes in place, into space that was written when the segment was made, so that
 // a full disk cannot refuse it. A quarantine writes the entry anew, with why; when the disk
-// is full it uses a reserve of an eighth of a segment.
+// is full it uses a reserve (an eighth of a segment and the head of a new one).
 //
 // Committed = Acked + Quarantined + Held + Discarded + Pending in [Outbox.Stats], always,
 // also after a crash.

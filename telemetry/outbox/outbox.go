@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -48,7 +49,9 @@ type Outbox struct {
 	// wmu is held by the leader while it writes, and by whoever must keep the end of the log still.
 	wmu      sync.Mutex
 	wbuf     []byte
-	rollback bool // the file may be longer than active.end: cut it before the next write
+	rollback atomic.Bool // the file may be longer than active.end: cut it before the next write
+
+	growMu sync.Mutex // one extension of the checkpoint at a time
 
 	// maint is held by the one that does housekeeping.
 	maint sync.Mutex
@@ -72,6 +75,7 @@ type Outbox struct {
 	ckpt      checkpoint // the last durable one
 	ckptFirst int        // slot to write first: the one that may be lost
 	ckptRoom  int64      // both slots are at least this long
+	slotRoom  [2]int64   // what of each is known to be on disk
 	sinceCkpt int64      // log bytes since then
 	ckptBuf   []byte     // of o.maint
 	reserve   int64      // bytes held back for quarantines
@@ -175,8 +179,15 @@ func (o *Outbox) Close() error {
 	var err error
 	o.mu.Lock()
 	due := o.checkpointDue(0)
+	unsynced := map[*segment]bool{}
+	for _, s := range o.segs {
+		if s.wseq != s.synced || s.area != nil && !s.area.flushed() {
+			unsynced[s] = true
+		}
+	}
+	err = o.flushAll(unsynced)
 	o.mu.Unlock()
-	if due {
+	if err = errors.Join(err, o.syncAll(unsynced)); err == nil && due {
 		err = o.writeCheckpoint()
 	}
 	o.closeFiles()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 )
 
+const minCheckpoint = 16 << 10
+
 var ckptNames = [2]string{"checkpoint.a", "checkpoint.b"}
 
 // checkpointSize is what a checkpoint of the present state takes at most. The spare entries
@@ -16,29 +18,35 @@ func (o *Outbox) checkpointSize() int64 {
 }
 
 // growCheckpoint makes both slots long enough before the state that needs it is committed,
-// so that a full disk stops intake and never a checkpoint. Caller holds o.wmu.
+// so that a full disk stops intake and never a checkpoint.
 func (o *Outbox) growCheckpoint(need int64) error {
-	size := max(o.ckptRoom, 64<<10)
+	o.growMu.Lock()
+	defer o.growMu.Unlock()
+	o.mu.Lock()
+	room, rooms := o.ckptRoom, o.slotRoom
+	o.mu.Unlock()
+	size := max(room, minCheckpoint)
 	for size < need {
 		size *= 2
 	}
-	if size <= o.ckptRoom {
+	if size <= room {
 		return nil
 	}
 	made := false
-	for _, name := range ckptNames {
+	for i, name := range ckptNames {
 		f, err := o.fs.OpenFile(filepath.Join(o.dir, name), os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return fmt.Errorf("outbox: extend %s: %w", name, err)
 		}
 		old, err := f.Size()
 		made = made || old == 0
-		if err == nil && old < size {
-			if err = zeroFill(f, old, size); err == nil {
+		// Not from the present end: what an extension that failed left there may not be on disk.
+		if from := min(old, rooms[i]); err == nil && from < size {
+			if err = zeroFill(f, from, size); err == nil {
 				err = f.Sync()
 			}
 			if err != nil {
-				err = errors.Join(err, f.Truncate(old))
+				err = errors.Join(err, f.Truncate(from))
 			}
 		}
 		if cerr := f.Close(); err == nil {
@@ -47,6 +55,9 @@ func (o *Outbox) growCheckpoint(need int64) error {
 		if err != nil {
 			return fmt.Errorf("outbox: extend %s: %w", name, err)
 		}
+		o.mu.Lock()
+		o.slotRoom[i] = max(rooms[i], size)
+		o.mu.Unlock()
 	}
 	if made {
 		if err := o.fs.SyncDir(o.dir); err != nil {
@@ -124,28 +135,33 @@ func (o *Outbox) housekeep(force bool) {
 func (o *Outbox) writeCheckpoint() error {
 	o.mu.Lock()
 	dead, _ := o.dead()
+	if o.rollback.Load() {
+		dead = nil // a quarantine that failed is still there to be read, and its entry's fate with it
+	}
 	gone := make(map[*segment]bool, len(dead))
 	c := checkpoint{gen: o.ckpt.gen + 1, salt: o.salt, nextID: o.nextID, committed: o.committed, base: o.base, highest: o.highest}
 	for _, s := range dead {
 		gone[s] = true
 		c.base.add(s.settled())
 	}
-	c.seg = o.highest
+	// Without an active segment the next record goes to the start of a new one.
+	c.seg = o.highest + 1
+	if o.active != nil {
+		c.seg, c.off = o.active.num, o.active.end
+	}
 	var unsynced []*segment
 	var err error
 	for _, s := range o.segs {
-		if s.last >= c.seg {
-			c.seg, c.off = s.num, s.end
-		}
 		if gone[s] {
 			continue
 		}
 		c.segs = append(c.segs, ckptSeg{num: s.num, last: s.last, firstID: s.firstID, dataEnd: s.end, entries: s.entries, slots: s.slots, dataStart: s.dataStart})
 		err = errors.Join(err, o.flushStates(s))
-		if s.wseq != s.synced {
+		if s.wseq != s.synced || s.unnamed {
 			unsynced = append(unsynced, s)
 		}
 	}
+	o.ckpt.gen = c.gen // also when it fails: no two checkpoints with one generation
 	since := o.sinceCkpt
 	o.ckptBuf = c.encode(o.ckptBuf, o.cursors)
 	buf, room, first := o.ckptBuf, o.ckptRoom, o.ckptFirst
@@ -161,7 +177,10 @@ func (o *Outbox) writeCheckpoint() error {
 		}
 	}
 	if int64(len(buf)) > room {
-		return fmt.Errorf("outbox: checkpoint of %d bytes, slots of %d: %w", len(buf), room, ErrFull)
+		// Damage only can bring this about: a slot that was cut short.
+		if err := o.growCheckpoint(int64(len(buf))); err != nil {
+			return err
+		}
 	}
 	for i := range 2 {
 		slot := first ^ i
@@ -225,10 +244,15 @@ func (o *Outbox) writeSlot(name string, buf []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// reserveSize is an eighth of a segment, and what a new segment needs before its first record.
+func (o *Outbox) reserveSize() int64 {
+	return o.segmentSize/8 + dataStartFor(roundSlots(o.segmentSize/256))
+}
+
 // makeReserve takes room that a quarantine may need when the disk is full.
 func (o *Outbox) makeReserve() error {
 	name := filepath.Join(o.dir, "reserve")
-	n := o.segmentSize / 8
+	n := o.reserveSize()
 	f, err := o.fs.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("outbox: reserve: %w", err)
@@ -405,6 +429,7 @@ func (o *Outbox) rewrite(run []*segment) error {
 	}
 	// Until the new name is on disk the others must stay, or their entries could go with it.
 	if err := o.fs.SyncDir(o.dir); err != nil {
+		ns.unnamed = true
 		return fmt.Errorf("outbox: rewrite %s: %w", segName(ns.num), err)
 	}
 	for _, s := range run[1:] {

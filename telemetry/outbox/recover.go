@@ -23,7 +23,8 @@ type loader struct {
 	headers map[uint64]segHeader // by segment number
 	sizes   map[uint64]int64
 	redo    []redo
-	repair  bool // the state on disk is not what a next start may read: write a checkpoint
+	remove  []string // files that nothing needs, once the checkpoint that says so is in both slots
+	repair  bool     // the state on disk is not what a next start may read: write a checkpoint
 }
 
 // redo is a record of kind 3 whose predecessor has to be marked as moved.
@@ -32,6 +33,7 @@ type redo struct {
 	id     ID
 	seg    *segment
 	off    int64
+	slot   uint32
 }
 
 func (o *Outbox) load(ro bool) error {
@@ -116,7 +118,9 @@ func (l *loader) run() error {
 
 func (l *loader) readCheckpoints() error {
 	var best checkpoint
+	var raw []byte
 	var sizes [2]int64
+	var gens [2]uint64
 	for i, name := range ckptNames {
 		b, err := l.readFile(name)
 		if errors.Is(err, os.ErrNotExist) {
@@ -134,19 +138,29 @@ func (l *loader) readCheckpoints() error {
 			continue
 		}
 		l.recovery.CheckpointSlots++
+		gens[i] = c.gen
 		if !l.ckptOK || c.gen > best.gen {
 			best, l.cursorB, l.cursorN, l.ckptOK = c, cur, n, true
-			l.ckptFirst = 1 - i
+			l.ckptFirst, raw = 1-i, b[:ckptHeaderSize+int(le.Uint64(b[24:]))]
 		}
 	}
-	l.ckptRoom = min(sizes[0], sizes[1])
+	l.slotRoom, l.ckptRoom = sizes, min(sizes[0], sizes[1])
 	l.ckpt = best
 	l.salt = best.salt
 	for _, s := range best.segs {
 		l.known[s.num] = s
 	}
-	if l.ckptOK && l.recovery.CheckpointSlots < 2 {
-		l.repair = true // bring the other one back
+	if !l.ckptOK || gens[0] == gens[1] {
+		return nil
+	}
+	l.repair = true // bring the other one up to date
+	if !l.mend {
+		return nil
+	}
+	// Its sync may have failed, so that it is in the page cache only. The same bytes over
+	// themselves do no harm if it is not; only then may the other slot be overwritten.
+	if err := l.writeSlot(ckptNames[1-l.ckptFirst], raw); err != nil {
+		return fmt.Errorf("outbox: write %s: %w", ckptNames[1-l.ckptFirst], err)
 	}
 	return nil
 }
@@ -193,7 +207,7 @@ func (l *loader) readHeaders(names []string) ([]uint64, error) {
 		num, rest, ok := parseSegName(name)
 		switch {
 		case name == "reserve":
-			if b, err := l.readFile(name); err == nil && int64(len(b)) >= l.segmentSize/8 {
+			if b, err := l.readFile(name); err == nil && int64(len(b)) >= l.reserveSize() {
 				l.reserve = int64(len(b))
 			}
 			continue
@@ -216,12 +230,15 @@ func (l *loader) readHeaders(names []string) ([]uint64, error) {
 		}
 		l.sizes[num] = size
 		l.highest = max(l.highest, num)
-		if !good {
+		if good && l.salt == 0 {
+			l.salt = h.salt
+		}
+		_, listed := l.known[num]
+		if !good || size < h.dataStart || size == h.dataStart && !listed {
+			// Without a header, or without a record: never finished, or cut. An empty one could
+			// be in the page cache only, so it is made anew.
 			broken = append(broken, num)
 			continue
-		}
-		if l.salt == 0 {
-			l.salt = h.salt
 		}
 		l.headers[num] = h
 		nums = append(nums, num)
@@ -281,6 +298,7 @@ func (l *loader) readHeader(num uint64) (h segHeader, size int64, good bool, err
 		// The copy stands at the end of some number of pages of states.
 		for slots := uint32(slotsPerPage); dataStartFor(slots) <= min(size, 1<<20) && !try(dataStartFor(slots)-pageSize); slots += slotsPerPage {
 		}
+		good = good && size > h.dataStart // else its making was cut short
 		if good {
 			l.recovery.HeadersRebuilt++
 			l.writeBackHeader(num, h)
@@ -402,11 +420,7 @@ func (l *loader) dropReplaced(nums []uint64) []uint64 {
 		_, listed := l.known[num]
 		h, understood := l.headers[num]
 		if upTo >= num || l.ckptOK && num <= l.ckpt.highest && !listed || !understood {
-			if l.mend {
-				if err := l.fs.Remove(filepath.Join(l.dir, segName(num))); err != nil {
-					l.log.Warn("outbox: a replaced segment could not be removed", "segment", num, "error", err)
-				}
-			}
+			l.remove = append(l.remove, segName(num))
 			continue
 		}
 		upTo = h.last
@@ -631,7 +645,7 @@ func (l *loader) scanTail(s *segment, f File, lastOne bool) error {
 	if !l.mend {
 		return nil
 	}
-	return l.mendTail(s, f, voids, size, clear, lastOne)
+	return l.mendTail(s, f, t.src, voids, line, size, clear, lastOne)
 }
 
 func inside(rs []gapRange, off int64) bool {
@@ -680,7 +694,7 @@ func (l *loader) accept(t *tail, i int, gap bool) bool {
 		}
 		if after && h.kind == kindQuarantined {
 			if p := t.src.at(h.payloadOff(), 8); len(p) == 8 {
-				l.redo = append(l.redo, redo{source: le.Uint64(p), id: h.id, seg: s, off: h.off})
+				l.redo = append(l.redo, redo{source: le.Uint64(p), id: h.id, seg: s, off: h.off, slot: h.slot})
 			}
 		}
 	case kindCommit:
@@ -828,8 +842,20 @@ func (l *loader) settledAny(t *tail, from, to int) bool {
 }
 
 // mendTail makes the file what loadSegment took it for.
-func (l *loader) mendTail(s *segment, f File, voids []gapRange, size int64, clear, lastOne bool) error {
+func (l *loader) mendTail(s *segment, f File, src *chunkReader, voids []gapRange, line, size int64, clear, lastOne bool) error {
 	fail := func(err error) error { return fmt.Errorf("outbox: mend %s: %w", segName(s.num), err) }
+	// A process whose sync failed may have left the last group in the page cache as if it were
+	// on disk: write it once more.
+	for off := line; lastOne && off < s.end; {
+		b := src.at(off, int(min(s.end-off, chunkSize)))
+		if len(b) == 0 {
+			break
+		}
+		if _, err := f.WriteAt(b, off); err != nil {
+			return fail(err)
+		}
+		off += int64(len(b))
+	}
 	for _, v := range voids {
 		var b [recHeaderSize]byte
 		h := recHeader{kind: kindVoid, payloadLen: int(v.to-v.from) - recHeaderSize}
@@ -887,11 +913,15 @@ func (l *loader) redoMoves() error {
 			switch a.st[h.slot] {
 			case stWritten, stPendingAgain, stHeld, stRefused, stUnknown:
 				err = errors.Join(err, l.setState(s, h.slot, stMoved))
+			case stAcked, stDiscarded:
+				// The quarantine failed and could not be rolled back, the entry was settled after that.
+				r.seg.keepArea = r.seg.keepArea || !l.mend
+				err = errors.Join(err, l.setState(r.seg, r.slot, stMoved))
 			}
 			return true
 		}, func(int64, int64) bool { return true })
 		if l.mend {
-			err = errors.Join(err, l.flushStates(s))
+			err = errors.Join(err, l.flushStates(s), l.flushStates(r.seg))
 		}
 		if err != nil {
 			return fmt.Errorf("outbox: mark moved entries: %w", err)

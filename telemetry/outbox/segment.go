@@ -17,6 +17,7 @@ type segment struct {
 	end       int64 // of the committed data
 	entries   uint32
 	rewritten bool
+	unnamed   bool // its name may not be on disk yet
 	sealed    bool
 	carried   totals
 	// counts of entries by state byte
@@ -314,6 +315,14 @@ func (o *Outbox) syncSeg(s *segment) error {
 		// Its states went into the segment or the checkpoint that took its place.
 		o.mu.Unlock()
 		return nil
+	}
+	if s.unnamed {
+		// Held over the sync: it is rare, and nobody may count on the file before.
+		if err := o.fs.SyncDir(o.dir); err != nil {
+			o.mu.Unlock()
+			return err
+		}
+		s.unnamed = false
 	}
 	want, fails := s.wseq, s.fails
 	f, err := o.openSeg(s)
