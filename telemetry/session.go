@@ -137,12 +137,18 @@ func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed erro
 			return err
 		}
 	}
+	s.cur.epoch = s.c.cfg.Installation.Epoch
 	watermark := int64(unbounded)
 	if s.c.cfg.Mode == FeedbackOnly {
 		if watermark, err = s.scan(ctx); err != nil {
 			return err
 		}
 		if watermark < s.cur.next {
+			// A cursor all the same: the session is known from now on, should
+			// consent grow.
+			if err := s.flush(ctx, p); err != nil {
+				return err
+			}
 			s.quiet = fingerprint
 			return s.held()
 		}
@@ -621,7 +627,7 @@ func (s *Session) opsRecord(ctx context.Context, op string, severity Severity, b
 func (s *Session) flush(ctx context.Context, p *Progress) error {
 	value := s.encodeCursor()
 	n := len(s.batch.entries)
-	if n == 0 && (bytes.Equal(value, s.durable) || s.durable == nil && s.cur.next == 0 && s.cur.held == nil) {
+	if n == 0 && bytes.Equal(value, s.durable) {
 		return nil
 	}
 	if err := s.batch.commit(ctx, outbox.Cursor{Key: cursorPrefix + s.key, Value: value}); err != nil {
