@@ -1,24 +1,77 @@
 package redact_test
 
 import (
-	"bytes"
-	"os"
+	"encoding/json"
 	"testing"
+
+	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/redact/internal/corpus"
 )
 
-func BenchmarkLabelled(b *testing.B) {
+func BenchmarkJSON(b *testing.B) {
 	e := builtin(b)
-	raw, err := os.ReadFile("/tmp/recs.jsonl")
-	if err != nil {
-		b.Skip()
-	}
-	lines := bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
-	b.SetBytes(int64(len(raw)))
-	b.ReportAllocs()
-	var dst []byte
-	for b.Loop() {
-		for _, l := range lines {
-			dst, _, _ = e.JSON(dst[:0], l)
+	for _, c := range corpus.Classes {
+		recs := corpus.New(1).Records(c, 1<<20)
+		n := 0
+		for _, r := range recs {
+			n += len(r)
 		}
+		b.Run(string(c), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			var dst []byte
+			for b.Loop() {
+				for _, r := range recs {
+					var err error
+					if dst, _, err = e.JSON(dst[:0], r); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(len(recs)*b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+		b.Run(string(c)+"/automaton", func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				for _, r := range recs {
+					redact.BareAutomaton(e, r)
+				}
+			}
+		})
 	}
+}
+
+func BenchmarkCleanSmallRecord(b *testing.B) {
+	e := builtin(b)
+	r := []byte(`{"type":"tool/result","seq":12,"data":{"turn":1,"step":2,"message":{"role":"tool","content":[{"type":"text","text":"` +
+		"package client\\n\\nfunc (c *Client) open(ctx context.Context) error {\\n\\tif err := c.dial(ctx); err != nil {\\n\\t\\treturn fmt.Errorf(\\\"open: %w\\\", err)\\n\\t}\\n\\treturn nil\\n}\\n" +
+		`"}]},"usage":{"input_tokens":1234,"output_tokens":99}}}`)
+	var dst []byte
+	b.SetBytes(int64(len(r)))
+	b.ReportAllocs()
+	for b.Loop() {
+		dst, _, _ = e.JSON(dst[:0], r)
+	}
+}
+
+func BenchmarkImage(b *testing.B) {
+	e := builtin(b)
+	text := corpus.New(2).Image(1 << 20)
+	doc, err := json.Marshal(map[string]string{"data": text})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("redact", func(b *testing.B) {
+		var dst []byte
+		b.SetBytes(int64(len(doc)))
+		for b.Loop() {
+			dst, _, _ = e.JSON(dst[:0], doc)
+		}
+	})
+	b.Run("json.Valid", func(b *testing.B) {
+		b.SetBytes(int64(len(doc)))
+		for b.Loop() {
+			json.Valid(doc)
+		}
+	})
 }

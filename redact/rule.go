@@ -37,9 +37,16 @@ type requiredRule struct {
 type allow struct {
 	and    bool
 	target string
-	res    []*regexp.Regexp
+	res    []allowRegex
 	stop   *automaton
 	never  bool
+}
+
+// allowRegex is an expression of an allow list, with the literals of which one
+// stands in all that it matches.
+type allowRegex struct {
+	re  *regexp.Regexp
+	pre *automaton
 }
 
 // assignment is the part that gitleaks' generator puts between a vendor's
@@ -173,7 +180,11 @@ func compileAllow(a *Allowlist) (allow, error) {
 		if err != nil {
 			return c, err
 		}
-		c.res = append(c.res, re)
+		x := allowRegex{re: re}
+		if a, ok := bestAnchor(mustParse(s)); ok {
+			x.pre = newAutomaton(a.literals)
+		}
+		c.res = append(c.res, x)
 	}
 	if len(a.StopWords) > 0 {
 		c.stop = newAutomaton(a.StopWords)
@@ -195,8 +206,8 @@ func (a *allow) allows(secret, match, line []byte) bool {
 		target = line
 	}
 	hit := false
-	for _, re := range a.res {
-		if re.Match(target) {
+	for i := range a.res {
+		if x := &a.res[i]; (x.pre == nil || x.pre.contains(target)) && x.re.Match(target) {
 			hit = true
 			break
 		}
