@@ -30,17 +30,11 @@ func Canonical(dst, raw []byte) ([]byte, error) {
 	if err := ValidJSON(raw); err != nil {
 		return dst, err
 	}
-	start := len(dst)
-	out, err := canonicalForm{}.append(dst, TrimSpace(raw), 0)
+	out, err := canonicalForm{}.of(dst, TrimSpace(raw))
 	if err != nil {
-		return dst[:start], err
+		return dst, err
 	}
 	return out, nil
-}
-
-type member struct {
-	key   []byte // decoded
-	value []byte
 }
 
 // canonicalForm says what counts as the same value.
@@ -49,68 +43,148 @@ type canonicalForm struct {
 	javaScript bool
 }
 
-func (c canonicalForm) append(dst, raw []byte, depth int) ([]byte, error) {
-	if depth > MaxDepth {
-		return dst, ErrDepth
+// of appends the form of one valid value.
+func (c canonicalForm) of(dst, raw []byte) ([]byte, error) {
+	w := canonicalWriter{form: c, raw: raw}
+	if k := KindOf(raw); k == KindObject || k == KindArray {
+		var err error
+		if w.spans, err = brackets(raw); err != nil {
+			return dst, err
+		}
 	}
-	var err error
-	switch KindOf(raw) {
-	case KindString:
-		if c.javaScript {
+	return w.value(dst, 0, 0)
+}
+
+// span is one object or array of a value, in the order in which they open:
+// where it ends, and which one opens first behind it. With it nobody scans a
+// value again to find its end, so that depth costs no more than size.
+type span struct{ end, next int }
+
+// brackets lists the spans of a valid value.
+func brackets(raw []byte) ([]span, error) {
+	var spans []span
+	var open []int
+	for i := 0; i < len(raw); {
+		switch raw[i] {
+		case '"':
+			i = skipString(raw, i)
+			continue
+		case '{', '[':
+			if len(open) > MaxDepth {
+				return nil, ErrDepth
+			}
+			open = append(open, len(spans))
+			spans = append(spans, span{})
+		case '}', ']':
+			at := open[len(open)-1]
+			open = open[:len(open)-1]
+			spans[at] = span{i + 1, len(spans)}
+		}
+		i++
+	}
+	return spans, nil
+}
+
+type canonicalWriter struct {
+	form  canonicalForm
+	raw   []byte
+	spans []span
+}
+
+// value appends the value at i, whose spans begin with the atth.
+func (w *canonicalWriter) value(dst []byte, i, at int) ([]byte, error) {
+	switch w.raw[i] {
+	case '{':
+		return w.object(dst, i, at)
+	case '[':
+		return w.array(dst, i, at)
+	case '"':
+		raw := w.raw[i:skipString(w.raw, i)]
+		if w.form.javaScript {
 			return appendStringified(dst, raw), nil
 		}
 		return appendCanonicalString(dst, raw), nil
-	case KindNumber:
-		if c.javaScript {
-			n, _ := ParseNumber(raw)
-			return AppendDouble(dst, n.Float), nil
-		}
-		return appendNumber(dst, raw)
-	case KindArray:
-		dst = append(dst, '[')
-		first := true
-		for a := WalkArray(raw); a.Next(); {
-			if !first {
-				dst = append(dst, ',')
-			}
-			first = false
-			if dst, err = c.append(dst, a.Value(), depth+1); err != nil {
-				return dst, err
-			}
-		}
-		return append(dst, ']'), nil
-	case KindObject:
-		var few [16]member
-		dst = append(dst, '{')
-		for i, m := range sortedMembers(few[:0], raw) {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(dst, '"')
-			start := len(dst)
-			dst = append(dst, m.key...)
-			dst = append(quoteTail(dst, start), '"', ':')
-			if dst, err = c.append(dst, m.value, depth+1); err != nil {
-				return dst, err
-			}
-		}
-		return append(dst, '}'), nil
-	default:
-		return append(dst, raw...), nil
+	case 't', 'f', 'n':
+		return append(dst, w.raw[i:skipValue(w.raw, i)]...), nil
 	}
+	raw := w.raw[i:skipValue(w.raw, i)]
+	if w.form.javaScript {
+		n, _ := ParseNumber(raw)
+		return AppendDouble(dst, n.Float), nil
+	}
+	return appendNumber(dst, raw)
 }
 
-// sortedMembers lists the members that count, sorted as RFC 8785 wants them.
-func sortedMembers(list []member, raw []byte) []member {
-	for o := WalkObject(raw); o.Next(); {
-		k := o.RawKey()
-		key := k[1 : len(k)-1]
-		if bytes.IndexByte(key, '\\') >= 0 || !utf8.Valid(key) {
-			key = AppendString(nil, k)
-		}
-		list = append(list, member{key, o.Value()})
+// skip returns where the value at i ends and which span opens first behind it.
+func (w *canonicalWriter) skip(i, at int) (end, next int) {
+	if c := w.raw[i]; c == '{' || c == '[' {
+		return w.spans[at].end, w.spans[at].next
 	}
-	slices.SortStableFunc(list, func(a, b member) int { return compareUTF16(a.key, b.key) })
+	return skipValue(w.raw, i), at
+}
+
+func (w *canonicalWriter) array(dst []byte, i, at int) ([]byte, error) {
+	end := w.spans[at].end - 1
+	dst = append(dst, '[')
+	at++
+	for i = skipSpace(w.raw, i+1); i < end; {
+		var err error
+		if dst, err = w.value(dst, i, at); err != nil {
+			return dst, err
+		}
+		i, at = w.skip(i, at)
+		if i = skipSpace(w.raw, i); i < end {
+			i = skipSpace(w.raw, i+1)
+			dst = append(dst, ',')
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+// canonicalMember is a member of an object: its decoded key, and its value.
+type canonicalMember struct {
+	key   []byte
+	value int
+	at    int
+}
+
+func (w *canonicalWriter) object(dst []byte, i, at int) ([]byte, error) {
+	var few [16]canonicalMember
+	dst = append(dst, '{')
+	for n, m := range w.sorted(few[:0], i, at) {
+		if n > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '"')
+		start := len(dst)
+		dst = append(dst, m.key...)
+		dst = append(quoteTail(dst, start), '"', ':')
+		var err error
+		if dst, err = w.value(dst, m.value, m.at); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+// sorted lists the members that count, sorted as RFC 8785 wants them.
+func (w *canonicalWriter) sorted(list []canonicalMember, i, at int) []canonicalMember {
+	end := w.spans[at].end - 1
+	at++
+	for i = skipSpace(w.raw, i+1); i < end; {
+		keyEnd := skipString(w.raw, i)
+		key := w.raw[i+1 : keyEnd-1]
+		if bytes.IndexByte(key, '\\') >= 0 || !utf8.Valid(key) {
+			key = AppendString(nil, w.raw[i:keyEnd])
+		}
+		i = skipSpace(w.raw, skipSpace(w.raw, keyEnd)+1)
+		list = append(list, canonicalMember{key, i, at})
+		i, at = w.skip(i, at)
+		if i = skipSpace(w.raw, i); i < end {
+			i = skipSpace(w.raw, i+1)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b canonicalMember) int { return compareUTF16(a.key, b.key) })
 	n := 0
 	for i, m := range list {
 		if i+1 < len(list) && bytes.Equal(m.key, list[i+1].key) {

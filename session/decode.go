@@ -42,6 +42,9 @@ func DecodeEvent(d *Dialect, v *Vocabulary, row []byte, ev *Event) error {
 	return err
 }
 
+// member is one member of an object as it is written.
+type member struct{ key, value []byte }
+
 // envelope holds the members of a row that count; nil means absent.
 type envelope struct {
 	typ, seq, time, data   []byte

@@ -709,7 +709,7 @@ func valueKey(raw []byte) string {
 	if raw == nil {
 		return absent
 	}
-	out, err := canonicalForm{javaScript: true}.append(nil, raw, 0)
+	out, err := canonicalForm{javaScript: true}.of(nil, raw)
 	if err != nil {
 		// Too deep to compare: then only the same bytes are the same.
 		return string(raw)

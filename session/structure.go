@@ -552,13 +552,17 @@ func pluginSource(source []byte) bool {
 	return false
 }
 
+// maxBlockDepth bounds how deep results may stand inside results: each level is
+// walked again from outside.
+const maxBlockDepth = 64
+
 // contentBlocks judges blocks of the kinds that version 3 froze; others only
 // need a type.
 func contentBlocks(content []byte, depth int) (wrong string) {
 	if KindOf(content) != KindArray {
 		return "has to be an array"
 	}
-	if depth > MaxDepth {
+	if depth > maxBlockDepth {
 		return "nests too deep"
 	}
 	for a := WalkArray(content); a.Next(); {
