@@ -581,6 +581,31 @@ func TestAFailingAcknowledgementIsTriedAgainWithoutSending(t *testing.T) {
 	}
 }
 
+// An outbox without room for a quarantine does not stop delivery, which makes
+// room, and does not put the refused record aside or lose it.
+func TestAQuarantineThatFindsNoRoomDoesNotStopTheOthers(t *testing.T) {
+	m := newMemory()
+	fill(t, m, "s", 20)
+	m.add("s", stored(t, record("s", 20, `"POISON"`)))
+	fill(t, m, "s", 20)
+	fill(t, m, "other", 20)
+	m.full = true
+	s := startReceiver(t, receiver.Options{Behavior: behavior(t, "400-if=POISON")})
+	cfg := quick(s.URL())
+	d := newDeliverer(t, m, cfg)
+	until(t, d, "the others are delivered", func() bool { a, _, _ := m.counts(); return a == 60 })
+	if _, refused, pending := m.counts(); refused != 0 || pending != 1 {
+		t.Errorf("%d refused, %d pending", refused, pending)
+	}
+	m.mu.Lock()
+	m.full = false
+	m.mu.Unlock()
+	drain(t, d)
+	if acked, refused, _ := m.counts(); acked != 60 || refused != 1 || len(uids(s)) != 60 {
+		t.Errorf("%d acked, %d refused, %d received", acked, refused, len(uids(s)))
+	}
+}
+
 func TestAWarningIsSaidOnce(t *testing.T) {
 	m := newMemory()
 	fill(t, m, "s", 50)

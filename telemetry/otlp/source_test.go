@@ -35,6 +35,7 @@ type memory struct {
 	maxLeased  int
 	nowLeased  int
 	leaseSizes []int
+	full       bool // Quarantine finds no room
 }
 
 type entry struct {
@@ -171,6 +172,9 @@ func (l *memoryLease) Ack(ids ...outbox.ID) error {
 func (l *memoryLease) Quarantine(refused ...outbox.Refused) error {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
+	if l.m.full {
+		return outbox.ErrFull
+	}
 	for _, r := range refused {
 		e := l.find(r.ID)
 		if e == nil {

@@ -141,7 +141,7 @@ func (w *worker) deliver(ctx context.Context, lease Lease) error {
 	if b.accepted == 0 && w.d.circuit.suspicious() {
 		return nil // by refusals that other workers met: not the time to convict
 	}
-	return w.convict(ctx, b)
+	return w.convict(ctx, b, fullPatience)
 }
 
 // load converts the leased entries. What can't be is quarantined unsent.
@@ -237,7 +237,7 @@ func (w *worker) act(ctx context.Context, b *batch, s span, t ticket, v verdict)
 			return false, err
 		}
 		// Others are accepted: what was refused alone is at fault itself.
-		return false, w.convict(ctx, b)
+		return false, w.convict(ctx, b, 1)
 
 	case refusedSome:
 		w.d.circuit.unknownOutcome()
@@ -321,8 +321,14 @@ func (b *batch) takeWitness() (span, bool) {
 	return s, true
 }
 
-// convict quarantines the suspects.
-func (w *worker) convict(ctx context.Context, b *batch) error {
+// fullPatience is how often a quarantine that finds no room is tried before
+// the lease is left: the records are then refused again later, while others,
+// whose delivery makes room, go on.
+const fullPatience = 6
+
+// convict quarantines the suspects. Where the outbox has no room for them
+// after some tries they stay suspects, or pending at the end of the lease.
+func (w *worker) convict(ctx context.Context, b *batch, tries int) error {
 	if len(b.suspects) == 0 {
 		return nil
 	}
@@ -330,10 +336,22 @@ func (w *worker) convict(ctx context.Context, b *batch) error {
 	for i, s := range b.suspects {
 		refused[i] = b.refused(s.at, s.reason, outbox.OutcomeRefused, s.words)
 	}
+	full := false
+	err := w.settle(ctx, func() error {
+		err := b.lease.Quarantine(refused...)
+		if tries--; errors.Is(err, outbox.ErrFull) && tries <= 0 {
+			full = true
+			return nil
+		}
+		return err
+	})
+	if err != nil || full {
+		return err
+	}
 	b.suspects = b.suspects[:0]
 	b.witness = false
 	w.d.counts.refused.Add(int64(len(refused)))
-	return w.settle(ctx, func() error { return b.lease.Quarantine(refused...) })
+	return nil
 }
 
 func (w *worker) quarantine(ctx context.Context, b *batch, s span, reason, outcome string, v verdict) error {
@@ -385,8 +403,11 @@ func (w *worker) ack(ctx context.Context, b *batch, s span) error {
 		ids = append(ids, b.items[i].id)
 	}
 	clear(b.records[s.from:s.to]) // memory
+	if err := w.settle(ctx, func() error { return b.lease.Ack(ids...) }); err != nil {
+		return err
+	}
 	w.d.counts.acked.Add(int64(len(ids)))
-	return w.settle(ctx, func() error { return b.lease.Ack(ids...) })
+	return nil
 }
 
 func (w *worker) fail(t ticket, v verdict) {
@@ -444,7 +465,7 @@ func (b *batch) sizeLimit(known int) int {
 
 // settle records a result in the source and tries again when that fails, since
 // otherwise what a receiver has would be sent again. It gives up when the
-// source is closed or ctx ends; the entries then stay pending.
+// source is closed or ctx ends (the error then); the entries stay pending.
 func (w *worker) settle(ctx context.Context, fn func() error) error {
 	pause := w.d.cfg.MinBackoff
 	for said := false; ; said = true {
@@ -461,7 +482,7 @@ func (w *worker) settle(ctx context.Context, fn func() error) error {
 			pause = min(2*pause, w.d.cfg.MaxBackoff)
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
+			return ctx.Err()
 		}
 	}
 }
