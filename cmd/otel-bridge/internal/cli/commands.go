@@ -2,15 +2,21 @@ package cli
 
 import "github.com/spf13/cobra"
 
+// commands are in the order in which a new user meets them.
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
-		a.run(),
+		a.demo(),
 		a.export(),
+		a.run(),
 		a.sink(),
+		a.validate(),
 		a.verify(),
+		a.surface(),
 		a.redact(),
 		a.outbox(),
-		a.surface(),
+		a.sessions(),
+		a.status(),
+		a.tap(),
 		a.version(),
 		a.completion(),
 	}

@@ -9,12 +9,13 @@ import (
 type Problem struct {
 	// File, Line and Column (both 1-based) say where; Line is 0 for what does
 	// not stand in a file, and then File names the flag or variable.
-	File         string
-	Line, Column int
+	File   string
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
 	// Key is the dotted configuration key, where there is one.
-	Key string
+	Key string `json:"key,omitempty"`
 	// Message says what is wrong and what to do. It holds no secret.
-	Message string
+	Message string `json:"message"`
 }
 
 func (p Problem) String() string {

@@ -165,7 +165,7 @@ func (l *loader) checkEndpoint() {
 	const key = "exporter.endpoint"
 	if x.Endpoint == "" {
 		// An endpoint that was set and not understood has its problem already.
-		if _, tried := l.where[key]; !l.opts.NoEndpoint && (!tried || len(l.problems) == 0) {
+		if _, tried := l.where[key]; l.cfg.Mode != telemetry.Disabled && !l.opts.NoEndpoint && (!tried || len(l.problems) == 0) {
 			p := Problem{File: l.opts.File, Key: key}
 			p.Message = "is needed to send anything: set it in the file, with --endpoint, or with OTEL_EXPORTER_OTLP_ENDPOINT"
 			l.add(p)
