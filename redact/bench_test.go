@@ -20,6 +20,7 @@ func BenchmarkJSON(b *testing.B) {
 			b.SetBytes(int64(n))
 			b.ReportAllocs()
 			var dst []byte
+			start := cpuSeconds()
 			for b.Loop() {
 				for _, r := range recs {
 					var err error
@@ -29,9 +30,12 @@ func BenchmarkJSON(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(len(recs)*b.N)/b.Elapsed().Seconds(), "records/s")
+			reportCPU(b, start, n)
 		})
 		b.Run(string(c)+"/automaton", func(b *testing.B) {
 			b.SetBytes(int64(n))
+			start := cpuSeconds()
+			defer func() { reportCPU(b, start, n) }()
 			for b.Loop() {
 				for _, r := range recs {
 					redact.BareAutomaton(e, r)
@@ -64,14 +68,26 @@ func BenchmarkImage(b *testing.B) {
 	b.Run("redact", func(b *testing.B) {
 		var dst []byte
 		b.SetBytes(int64(len(doc)))
+		start := cpuSeconds()
+		defer func() { reportCPU(b, start, len(doc)) }()
 		for b.Loop() {
 			dst, _, _ = e.JSON(dst[:0], doc)
 		}
 	})
 	b.Run("json.Valid", func(b *testing.B) {
 		b.SetBytes(int64(len(doc)))
+		start := cpuSeconds()
+		defer func() { reportCPU(b, start, len(doc)) }()
 		for b.Loop() {
 			json.Valid(doc)
 		}
 	})
+}
+
+// reportCPU reports the speed in processor time, which other work on the
+// machine does not change.
+func reportCPU(b *testing.B, start float64, n int) {
+	if used := cpuSeconds() - start; start > 0 && used > 0 {
+		b.ReportMetric(float64(n)*float64(b.N)/1e6/used, "MB/cpu-s")
+	}
 }

@@ -415,6 +415,9 @@ func base64Run(text []byte, from int) (start, line1, end int, ok bool) {
 // decodeBase64 decodes a run when it holds text: the start must decode to
 // printable UTF-8, and so must at least most of the rest.
 func decodeBase64(dst, run []byte) ([]byte, bool) {
+	if !textStart(run) {
+		return dst, false
+	}
 	var head [24]byte
 	var clean [32]byte
 	n := 0
@@ -462,6 +465,29 @@ func decodeBase64(dst, run []byte) ([]byte, bool) {
 		return dst, false
 	}
 	return out[:m], true
+}
+
+// base64Value is the six bits of a character.
+var base64Value = func() (t [256]byte) {
+	for i, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") {
+		t[c] = byte(i)
+	}
+	t['-'], t['_'] = 62, 63
+	return t
+}()
+
+// textStart decodes the first six bytes: what begins with a control character
+// is no text. It turns away most runs at little cost.
+func textStart(run []byte) bool {
+	for i := 0; i < 8; i += 4 {
+		a, b, c, d := base64Value[run[i]], base64Value[run[i+1]], base64Value[run[i+2]], base64Value[run[i+3]]
+		for _, x := range [3]byte{a<<2 | b>>4, b<<4 | c>>2, c<<6 | d} {
+			if x < ' ' && x != '\n' && x != '\r' && x != '\t' && x != 0x1b && x != 0 || x == 0x7f || x >= 0xf5 || x == 0xc0 || x == 0xc1 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // printable accepts UTF-8 text; a cut last character is tolerated when

@@ -136,8 +136,8 @@ func findIBAN(c *redact.Candidate) {
 	// The run begins with the check digits, or lies within the account part:
 	// the letters may be at most 34 characters and some spaces before.
 	lo := max(0, s-48)
-	for a := s - 2; a >= lo; a-- {
-		if !letter(text[a]) || !letter(text[a+1]) || a > 0 && alnum(text[a-1]) {
+	for a := s - 1; a >= lo && (alnum(text[a]) || text[a] == ' ' || text[a] == '-'); a-- {
+		if a+1 >= s || !letter(text[a]) || !letter(text[a+1]) || a > 0 && alnum(text[a-1]) {
 			continue
 		}
 		if a+3 >= len(text) || !digit(text[a+2]) || !digit(text[a+3]) {
@@ -230,8 +230,8 @@ var idWords = [][]byte{[]byte("身份证"), []byte("身份證"), []byte("公民�
 	[]byte("resident"), []byte("national id"), []byte("national_id"), []byte("cn_id"), []byte("cnid"), []byte("id number"), []byte("id_number"), []byte("idnumber"), []byte("id-number"), []byte("id no"), []byte("id_no"), []byte("idno"), []byte("证件")}
 
 func findNamedChineseID(c *redact.Candidate) {
-	if word(c.Text(), c.Start(), idWords) {
-		findChineseID(c)
+	if a := chineseIDAt(c); a >= 0 && word(c.Text(), a, idWords) {
+		c.Emit(a, a+18)
 	}
 }
 
@@ -275,20 +275,28 @@ func phoneValue(_ int, v []byte, _ bool) (int, int, bool) {
 }
 
 func findChineseID(c *redact.Candidate) {
+	if a := chineseIDAt(c); a >= 0 {
+		c.Emit(a, a+18)
+	}
+}
+
+// chineseIDAt finds a valid number in a run of digits, -1 for none.
+func chineseIDAt(c *redact.Candidate) int {
 	text := c.Text()
 	for a := c.Start(); a+17 <= c.End(); a++ {
-		if !digit(text[a]) || a > 0 && digit(text[a-1]) {
+		if !digit(text[a]) {
 			continue
 		}
-		b := a + 18
-		if b > len(text) || b < len(text) && alnum(text[b]) || a > 0 && alnum(text[a-1]) {
-			continue
+		n := a
+		for n < c.End() && digit(text[n]) {
+			n++
 		}
-		if redact.ChineseID(text[a:b]) {
-			c.Emit(a, b)
-			return
+		if b := a + 18; n-a >= 17 && n-a <= 18 && b <= len(text) && (b == len(text) || !alnum(text[b])) && (a == 0 || !alnum(text[a-1])) && redact.ChineseID(text[a:b]) {
+			return a
 		}
+		a = n
 	}
+	return -1
 }
 
 var phoneWords = [][]byte{[]byte("phone"), []byte("tel"), []byte("mobile"), []byte("cell"), []byte("fax"), []byte("call"), []byte("sms"), []byte("whatsapp"), []byte("contact"), []byte("dial"),

@@ -75,6 +75,9 @@ func findAssignment(c *redact.Candidate) {
 	if n.end-n.start < 3 || n.end-n.start > 64 || longWord(text[n.start:n.end]) {
 		return
 	}
+	if !mayAssign(text, &n) {
+		return
+	}
 	// "API key", "access token" are written apart as well.
 	label := n.start
 	if text[n.start] == ' ' || n.start >= 4 && text[n.start-1] == ' ' && wordBefore(text, n.start-1) {
@@ -102,6 +105,45 @@ func findAssignment(c *redact.Candidate) {
 		return
 	}
 	c.Emit(s, e)
+}
+
+// mayAssign decides by the bytes around a name whether a value can belong to
+// it: most names in code and prose have none.
+func mayAssign(text []byte, n *name) bool {
+	if n.end == len(text) {
+		return false
+	}
+	switch c := text[n.end]; c {
+	case '=', ':', '>', '(', ',', '"', '\'', '`', ']', '?', '!', '|', '+', '.', '\\', 0xef:
+		return true
+	case ' ', '\t':
+		i := n.end
+		for i < len(text) && space(text[i]) {
+			i++
+		}
+		if i == len(text) {
+			return false
+		}
+		switch text[i] {
+		case '=', ':', '?', '|', '+', '-', ',', '>', 0xef:
+			return true
+		case '\n', '\r', ';':
+			return valueBefore(text, n.start)
+		}
+		first := text[n.start]
+		return n.flag || 'A' <= first && first <= 'Z' || first|0x20 == 'p' && netrcBefore(text, n.start)
+	case '\n', '\r', ';', '-':
+		return valueBefore(text, n.start)
+	}
+	return false
+}
+
+// valueBefore: the name is itself a value, as in name: TOKEN.
+func valueBefore(text []byte, i int) bool {
+	for i > 0 && (space(text[i-1]) || text[i-1] == '"' || text[i-1] == '\'') {
+		i--
+	}
+	return i > 0 && (text[i-1] == ':' || text[i-1] == '=' || text[i-1] == '>')
 }
 
 // longWord: a part of the name is too long for a word, and has digits.
@@ -539,11 +581,14 @@ var knownWords = set("password", "passwd", "secret", "token", "username", "strin
 
 // similar: password = "password", token: "access_token".
 func similar(v []byte, n *name) bool {
-	var buf [16]string
+	var (
+		low [64]byte
+		buf [16][]byte
+	)
 	if len(v) > 64 {
 		return false
 	}
-	w := splitWords(string(v), buf[:0])
+	w := splitWords(v, low[:], buf[:0])
 	for _, x := range w {
 		for _, c := range x {
 			if '0' <= c && c <= '9' {

@@ -112,16 +112,18 @@ func classifyKey(key []byte) int {
 	if len(key) < 3 || len(key) > 128 {
 		return noSecret
 	}
-	var buf [16]string
-	w := splitWords(string(key), buf[:0])
-	return classifyWords(w)
+	var (
+		low [128]byte
+		buf [16][]byte
+	)
+	return classifyWords(splitWords(key, low[:], buf[:0]))
 }
 
-func classifyWords(w []string) int {
-	if len(w) == 3 && w[0] == "x" && w[1] == "session" && w[2] == "id" {
+func classifyWords(w [][]byte) int {
+	if len(w) == 3 && string(w[0]) == "x" && string(w[1]) == "session" && string(w[2]) == "id" {
 		return authKey
 	}
-	for len(w) > 1 && (suffix[w[len(w)-1]] || '0' <= w[len(w)-1][0] && w[len(w)-1][0] <= '9') {
+	for len(w) > 1 && (suffix[string(w[len(w)-1])] || '0' <= w[len(w)-1][0] && w[len(w)-1][0] <= '9') {
 		w = w[:len(w)-1]
 	}
 	for i := len(w) - 1; i >= 0; i-- {
@@ -130,13 +132,13 @@ func classifyWords(w []string) int {
 			continue
 		}
 		for _, after := range w[i+1:] {
-			if about[after] {
+			if about[string(after)] {
 				return noSecret
 			}
 		}
 		if class == tokenKey || class == pluralKey {
 			for j := 0; j < i; j++ {
-				if measure[w[j]] {
+				if measure[string(w[j])] {
 					return noSecret
 				}
 			}
@@ -149,13 +151,13 @@ func classifyWords(w []string) int {
 	return noSecret
 }
 
-func wordClass(w []string, i int) int {
+func wordClass(w [][]byte, i int) int {
 	word := w[i]
-	prev := ""
+	var prev []byte
 	if i > 0 {
 		prev = w[i-1]
 	}
-	switch word {
+	switch string(word) {
 	case "password", "passwd", "pwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "contrasena", "senha", "userpass",
 		"dbpass", "dbpassword", "mypassword", "userpassword", "passwords", "pgpassword", "rootpassword", "adminpassword", "storepass", "keypass":
 		return passwordKey
@@ -180,36 +182,41 @@ func wordClass(w []string, i int) int {
 	case "auth":
 		return authKey
 	case "key", "keys":
-		switch prev {
+		switch string(prev) {
 		case "api", "access", "secret", "private", "encryption", "signing", "auth", "account", "storage", "shared", "master", "license", "licence", "service",
 			"app", "application", "consumer", "webhook", "ssh", "deploy", "admin", "subscription", "hmac", "jwt", "cipher", "decryption", "crypto", "project",
 			"server", "integration", "ingest", "write", "user", "restricted", "recovery", "preshared", "root", "sas", "wallet", "age", "registration", "live", "openai":
-			if word == "keys" {
+			if string(word) == "keys" {
 				return pluralKey
 			}
-			if prev == "server" || prev == "user" || prev == "project" || prev == "write" || prev == "service" || prev == "live" || prev == "root" || prev == "account" && i == 1 {
+			switch string(prev) {
+			case "server", "user", "project", "write", "service", "live", "root":
 				return authKey
+			case "account":
+				if i == 1 {
+					return authKey
+				}
 			}
 			return tokenKey
 		case "client":
 			return authKey
 		}
 	case "data":
-		if prev == "key" && i > 1 && w[i-2] == "client" {
+		if string(prev) == "key" && i > 1 && string(w[i-2]) == "client" {
 			return tokenKey // kubeconfig: client-key-data
 		}
 	}
-	if word == "wif" {
+	if string(word) == "wif" {
 		return tokenKey
 	}
 	if len(word) > 8 {
 		for _, s := range [...]string{"password", "passwd", "passphrase"} {
-			if strings.HasSuffix(word, s) {
+			if hasSuffix(word, s) {
 				return passwordKey
 			}
 		}
 		for _, s := range [...]string{"apikey", "secretkey", "accesskey", "privatekey", "token", "secret"} {
-			if strings.HasSuffix(word, s) {
+			if hasSuffix(word, s) {
 				return tokenKey
 			}
 		}
@@ -250,13 +257,22 @@ func set(ss ...string) map[string]bool {
 	return m
 }
 
-// splitWords cuts a name into lower-case words. Digits at a word's end stay
-// apart from it: password2 is "password", "2".
-func splitWords(key string, out []string) []string {
+func hasSuffix(b []byte, s string) bool { return len(b) >= len(s) && string(b[len(b)-len(s):]) == s }
+
+// splitWords cuts a name into lower-case words, which lie in low. Digits at a
+// word's end stay apart from it: password2 is "password", "2".
+func splitWords(key, low []byte, out [][]byte) [][]byte {
+	key = key[:min(len(key), len(low))]
+	for i, c := range key {
+		if 'A' <= c && c <= 'Z' {
+			c += 32
+		}
+		low[i] = c
+	}
 	start := -1
 	flush := func(end int) {
 		if start >= 0 && end > start {
-			out = append(out, strings.ToLower(key[start:end]))
+			out = append(out, low[start:end])
 		}
 		start = -1
 	}

@@ -186,6 +186,17 @@ func list(ss ...string) (out [][]byte) {
 	return out
 }
 
+// copulaStart holds the bytes that copulas begin with.
+var copulaStart = func() (t [256]bool) {
+	for _, w := range copulas {
+		t[w[0]] = true
+		if 'a' <= w[0] && w[0] <= 'z' {
+			t[w[0]-32] = true
+		}
+	}
+	return t
+}()
+
 func findSaid(c *redact.Candidate) {
 	text, i := c.Text(), c.End()
 	if s := c.Start(); s > 0 && (alnum(text[s-1]) || text[s-1] == '_' || text[s-1] == '-' || text[s-1] == '.') {
@@ -197,7 +208,13 @@ func findSaid(c *redact.Candidate) {
 			i++
 		}
 		step := 0
+		if i >= len(text) || !copulaStart[text[i]] {
+			break
+		}
 		for _, w := range copulas {
+			if w[0] != text[i] && w[0] != text[i]+32 {
+				continue
+			}
 			if len(w) > step && len(text)-i >= len(w) && bytes.EqualFold(text[i:i+len(w)], w) && (w[0] >= 0x80 || !alnum(w[0]) || i+len(w) < len(text) && !alnum(text[i+len(w)]) && text[i+len(w)] != '_') {
 				step = len(w)
 			}
