@@ -482,6 +482,46 @@ func TestWiderConsentGoesOnFromNow(t *testing.T) {
 	}
 }
 
+// A hold on the way to "now" does not make what stands behind it in scope.
+func TestSkippingSurvivesAHoldAndARestart(t *testing.T) {
+	src := ledger("s", append(turn(1), "acme/unknown {}", "session/title {}")...)
+	o := newModelOutbox()
+	var held *HeldError
+	if _, err := testCapture(t, o, nil).Session(src, SessionOptions{FromNow: true}).Pull(context.Background(), 0); !errors.As(err, &held) {
+		t.Fatal(err)
+	}
+	allow := func(c *Config) { c.EventTypes = []session.EventType{{Name: "acme/unknown"}} }
+	s := testCapture(t, o, allow).Session(src, SessionOptions{FromNow: true})
+	pull(t, s)
+	src.append(turn(2)...)
+	p := pull(t, s)
+	if got := seqsOf(o.records(t)); len(got) != 7 || got[0] != 11 || p.Outcomes.OutOfScope != 11 {
+		t.Errorf("got %v, %+v", got, p.Outcomes)
+	}
+}
+
+func TestLedgerOfAnUnknownVersionIsHeldByName(t *testing.T) {
+	src := ledger("s", turn(1)...)
+	o := newModelOutbox()
+	s := testCapture(t, o, nil).Session(&refused{src, &session.UnsupportedVersionError{Version: 9, Newer: true}}, SessionOptions{})
+	for range 2 {
+		var held *HeldError
+		if _, err := s.Pull(context.Background(), 0); !errors.As(err, &held) || held.Code != "version" {
+			t.Fatal(err)
+		}
+	}
+	if got := opsOf(o.records(t)); !slices.Equal(got, []string{`session.held {"code":"version","seq":0}`}) {
+		t.Errorf("%q", got)
+	}
+}
+
+type refused struct {
+	*memSource
+	err error
+}
+
+func (r *refused) Open() (Ledger, error) { return nil, r.err }
+
 // What stood in the stream of an attempt before capture began stays out, after
 // a restart too.
 func TestAttemptHoldsNothingFromBeforeItsScope(t *testing.T) {

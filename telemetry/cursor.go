@@ -58,6 +58,7 @@ type cursor struct {
 	epoch       uint32 // of the installation's consent, see Installation
 	inherited   inheritance
 	from        int64 // the seq after the last event that was out of scope
+	skipping    bool  // what stands in the ledger now is out of scope
 	accepted    bool  // an operator lets the session go on where it has diverged
 	truncated   []int64
 	outcomes    Outcomes
@@ -89,6 +90,7 @@ func sessionKey(key []byte, h *session.Header) string {
 const (
 	cursorHeld = 1 << iota
 	cursorAccepted
+	cursorSkipping
 )
 
 func (c *cursor) encode() []byte {
@@ -98,6 +100,9 @@ func (c *cursor) encode() []byte {
 	}
 	if c.accepted {
 		flags |= cursorAccepted
+	}
+	if c.skipping {
+		flags |= cursorSkipping
 	}
 	b := []byte{cursorVersion, flags, byte(c.inherited)}
 	b = appendString(b, c.id)
@@ -133,7 +138,7 @@ func decodeCursor(b []byte) (cursor, error) {
 		return cursor{}, errCursor
 	}
 	in := reader{b: b[3:]}
-	c := cursor{inherited: inheritance(b[2]), accepted: b[1]&cursorAccepted != 0}
+	c := cursor{inherited: inheritance(b[2]), accepted: b[1]&cursorAccepted != 0, skipping: b[1]&cursorSkipping != 0}
 	c.id = in.string()
 	c.createdAt = in.varint()
 	c.version = int(in.uvarint())

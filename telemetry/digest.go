@@ -35,8 +35,12 @@ type point struct {
 	mac uint64
 }
 
-// recentPoints is how many events of an open turn have a point of their own.
-const recentPoints = 16
+// recentPoints is how many events of an open turn have a point of their own,
+// keptPoints how many of them keep it when the turn is over.
+const (
+	recentPoints = 16
+	keptPoints   = 4
+)
 
 func newChain(key []byte) *chain {
 	c := &chain{key: key, hash: sha256.New()}
@@ -88,23 +92,25 @@ func (c *chain) mac(h [32]byte) uint64 {
 // here is the point after the last event.
 func (c *chain) here() point { return point{c.n, c.mac(c.h)} }
 
-// turnEnded forgets the single events of the turn.
-func (c *chain) turnEnded() { c.recent = c.recent[:0] }
+// turnEnded forgets the single events of the turn but for the last ones: they
+// may still be rolled back.
+func (c *chain) turnEnded() {
+	n := copy(c.recent, c.recent[max(0, len(c.recent)-keptPoints):])
+	c.recent = c.recent[:n]
+}
 
-// points appends the points of the last events of the open turn to the points
-// of turn ends.
+// points merges the points of the last events into those of turn ends.
 func (c *chain) points(turns []point) []point {
-	all := append([]point(nil), turns...)
-	last := int64(0)
-	if len(all) > 0 {
-		last = all[len(all)-1].n
-	}
+	all := make([]point, 0, len(turns)+len(c.recent))
 	for _, l := range c.recent {
-		if l.n > last {
+		for len(turns) > 0 && turns[0].n <= l.n {
+			all, turns = append(all, turns[0]), turns[1:]
+		}
+		if len(all) == 0 || all[len(all)-1].n < l.n {
 			all = append(all, point{l.n, c.mac(l.h)})
 		}
 	}
-	return all
+	return append(all, turns...)
 }
 
 // thin keeps, of points that lie about as far back, the oldest one: a long

@@ -139,6 +139,7 @@ func (w *Waterfall) listen(ctx context.Context, r *Record) (out *Record, why Rea
 	out.Type, out.Op, out.UID, out.ObservedMs = r.Type, r.Op, r.UID, r.ObservedMs
 	out.Surface, out.Inherited = r.Surface, r.Inherited
 	out.about, out.consent = r.about, r.consent
+	out.Attributes = lastWins(out.Attributes)
 	out.Policy, out.Redactions, out.Withheld, out.Cut = r.Policy, r.Redactions, r.Withheld, r.Cut
 	return out, ""
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/otel-bridge/otel-bridge/session"
-	"github.com/otel-bridge/otel-bridge/session/jsonl"
 )
 
 // scout reads ahead of capture under FeedbackOnly and finds out how far consent
@@ -40,9 +39,10 @@ func (s *Session) scan(ctx context.Context) (int64, error) {
 				return -1, err
 			}
 		}
+		before := s.scout.adm.next()
 		err := s.scout.advance(ctx, s.seed)
-		var cut *jsonl.TruncatedError
-		if errors.As(err, &cut) {
+		idle := s.scout.adm.next() == before && before > 0
+		if truncated(err) || err == nil && idle && s.now != "" && replaced(s.scout.led) {
 			s.scout.close()
 			s.scout = nil
 			continue

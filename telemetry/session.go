@@ -42,6 +42,7 @@ type Session struct {
 	accounted Outcomes // of cur, as the Capture has them
 	now       string   // fingerprint of the source at the last Pull
 	quiet     string   // the same, when nothing more was to be done
+	unknown   string   // code of the hold of a ledger whose header is not understood
 	batch     batch
 	awake     *reading
 	scout     *scout
@@ -104,6 +105,10 @@ func (s *Session) Pull(ctx context.Context, limit int) (Progress, error) {
 	if err != nil {
 		s.sleep()
 	}
+	if errors.Is(err, errChanging) {
+		s.scout.close()
+		s.scout = nil
+	}
 	p.SessionID, p.Next, p.Outcomes = s.cur.id, s.cur.next, s.cur.outcomes
 	if s.scout != nil {
 		p.Beyond = max(0, s.scout.adm.next()-s.cur.next)
@@ -126,7 +131,7 @@ func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed erro
 	}
 	if s.key == "" {
 		if err := s.meet(); err != nil {
-			return err
+			return s.holdUnknown(ctx, err)
 		}
 		if s.rests(fingerprint) {
 			return s.held()
@@ -401,7 +406,7 @@ func (s *Session) mustSkip() bool {
 	if s.durable == nil {
 		return s.opts.FromNow
 	}
-	return s.cur.epoch != s.c.cfg.Installation.Epoch && !s.c.cfg.CatchUp
+	return s.cur.skipping || s.cur.epoch != s.c.cfg.Installation.Epoch && !s.c.cfg.CatchUp
 }
 
 // skipToEnd moves the cursor to the present end. All events up to there are out
@@ -413,19 +418,19 @@ func (s *Session) skipToEnd(ctx context.Context, p *Progress) error {
 		}
 	}
 	before := s.cur.outcomes.OutOfScope
-	s.cur.epoch = s.c.cfg.Installation.Epoch
+	// The end may only be reached by another process, or when a hold is over.
+	s.cur.skipping = true
 	s.awake.toEnd = true
 	if err := s.run(ctx, unbounded, 0, p); err != nil {
 		return err
 	}
 	s.awake.toEnd = false
-	n := s.cur.outcomes.OutOfScope - before
-	if n == 0 || s.c.cfg.Mode != Full {
-		return nil
-	}
-	body := fmt.Appendf(nil, `{"events":%d,"next":%d}`, n, s.cur.next)
-	if err := s.ops(ctx, OpOutOfScope, SeverityInfo, body, s.cur.next); err != nil {
-		return err
+	s.cur.skipping, s.cur.epoch = false, s.c.cfg.Installation.Epoch
+	if n := s.cur.outcomes.OutOfScope - before; n > 0 && s.c.cfg.Mode == Full {
+		body := fmt.Appendf(nil, `{"events":%d,"next":%d}`, n, s.cur.next)
+		if err := s.ops(ctx, OpOutOfScope, SeverityInfo, body, s.cur.next); err != nil {
+			return err
+		}
 	}
 	return s.flush(ctx, p)
 }
@@ -673,6 +678,21 @@ func (s *Session) hold(ctx context.Context, cause error, p *Progress) error {
 		return err
 	}
 	return held
+}
+
+// holdUnknown says, once, that not even the header can be understood. There is
+// no session to name then, and no cursor to note it in.
+func (s *Session) holdUnknown(ctx context.Context, cause error) error {
+	var held *HeldError
+	if !errors.As(cause, &held) || s.c.cfg.Mode != Full || s.unknown == held.Code {
+		return cause
+	}
+	body := appendJSONString([]byte(`{"code":`), held.Code)
+	if err := s.c.EmitOps(ctx, OpSessionHeld, SeverityWarn, append(body, `,"seq":0}`...)); err != nil {
+		return err
+	}
+	s.unknown = held.Code
+	return cause
 }
 
 // diverged goes on under another incarnation from the last common point, or
