@@ -32,6 +32,8 @@ func edited(t *testing.T, raw []byte, edits []edit) (header string, rows []strin
 			rows = rows[:*e.Truncate]
 		case e.Header != nil:
 			header = *e.Header
+		case e.Tail != nil:
+			// Bytes without a line feed are no row.
 		case e.Append != nil:
 			rows = append(rows, *e.Append)
 		case e.Row != nil && e.Text != nil:
