@@ -55,15 +55,17 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":     cmdExits,
-			"start":     cmdStart,
-			"await":     cmdAwait,
-			"capture":   cmdCapture,
-			"signal":    cmdSignal,
-			"reap":      cmdReap,
-			"fetch":     cmdFetch,
-			"nosecrets": cmdNoSecrets,
-			"lines":     cmdLines,
+			"exits":       cmdExits,
+			"start":       cmdStart,
+			"await":       cmdAwait,
+			"capture":     cmdCapture,
+			"signal":      cmdSignal,
+			"reap":        cmdReap,
+			"fetch":       cmdFetch,
+			"nosecrets":   cmdNoSecrets,
+			"lines":       cmdLines,
+			"awaitmetric": cmdAwaitMetric,
+			"samerecords": cmdSameRecords,
 		},
 	})
 }
@@ -217,6 +219,28 @@ func cmdFetch(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), body, 0o600))
 	if got := strconv.Itoa(resp.StatusCode); got != want {
 		ts.Fatalf("%s answered %s, want %s: %s", args[0], got, want, clip(body))
+	}
+}
+
+// awaitmetric URL REGEXP gets a page again and again until a line of it matches.
+func cmdAwaitMetric(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: awaitmetric url regexp")
+	}
+	re, err := regexp.Compile("(?m)^" + args[1] + "$")
+	ts.Check(err)
+	c := http.Client{Timeout: scriptPatience}
+	for deadline := time.Now().Add(scriptPatience); ; time.Sleep(20 * time.Millisecond) { // between two looks
+		resp, err := c.Get(args[0])
+		ts.Check(err)
+		body, err := io.ReadAll(resp.Body)
+		ts.Check(errors.Join(err, resp.Body.Close()))
+		if re.Match(body) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("never matched %s:\n%s", args[1], clip(body))
+		}
 	}
 }
 

@@ -17,8 +17,9 @@ type Controller interface {
 	Outbox(ctx context.Context, req OutboxRequest, emit func(any) error) error
 	// Status tells of sessions, backlog and receiver.
 	Status(ctx context.Context) (any, error)
-	// Tap gives every record that is exported from now on, until ctx ends.
-	Tap(ctx context.Context, emit func(any) error) error
+	// Tap calls ready and gives every record that is exported from then on,
+	// until ctx ends.
+	Tap(ctx context.Context, ready func(), emit func(any) error) error
 	// Reload reads the configuration again.
 	Reload(ctx context.Context) error
 }
@@ -52,7 +53,11 @@ func ControlHandler(c Controller) http.Handler {
 		})
 	})
 	mux.HandleFunc("POST /v1/tap", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, func(emit func(any) error) error { return c.Tap(r.Context(), emit) })
+		answer(w, func(emit func(any) error) error {
+			// The answer's beginning tells the other side that it listens.
+			ready := func() { _ = http.NewResponseController(w).Flush() }
+			return c.Tap(r.Context(), ready, emit)
+		})
 	})
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, func(func(any) error) error { return c.Reload(r.Context()) })
@@ -64,9 +69,6 @@ func answer(w http.ResponseWriter, do func(emit func(any) error) error) {
 	w.Header().Set("Content-Type", "application/jsonl")
 	flush := http.NewResponseController(w)
 	enc := json.NewEncoder(w)
-	if err := flush.Flush(); err != nil {
-		return // the client is gone
-	}
 	err := do(func(v any) error {
 		raw, err := json.Marshal(v)
 		if err != nil {
@@ -85,9 +87,10 @@ func answer(w http.ResponseWriter, do func(emit func(any) error) error) {
 	_ = enc.Encode(last)
 }
 
-// Call makes a request of the bridge that runs on dataDir and gives each
-// result to emit as JSON. The error is ErrNotRunning where none does.
-func Call(ctx context.Context, dataDir, path string, req any, emit func(json.RawMessage) error) error {
+// Call makes a request of the bridge that runs on dataDir, calls open when the
+// answer begins, and gives each result to emit as JSON. The error is
+// ErrNotRunning where none does.
+func Call(ctx context.Context, dataDir, path string, req any, open func(), emit func(json.RawMessage) error) error {
 	client, err := ControlClient(dataDir)
 	if err != nil {
 		return err
@@ -108,6 +111,7 @@ func Call(ctx context.Context, dataDir, path string, req any, emit func(json.Raw
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("the running sidecar answers %s; is it another version?", resp.Status)
 	}
+	open()
 	br := bufio.NewReader(resp.Body)
 	for {
 		text, err := br.ReadBytes('\n')

@@ -89,7 +89,7 @@ func (a *app) outboxCommand(use, short string, op admin.OutboxOp, rule idRule) *
 // doOutbox asks the sidecar that runs on the directory, or opens it itself.
 func (a *app) doOutbox(ctx context.Context, dir string, req admin.OutboxRequest) error {
 	show := func(raw json.RawMessage) error { return a.printOutbox(req.Op, raw) }
-	err := admin.Call(ctx, dir, "/v1/outbox", req, show)
+	err := admin.Call(ctx, dir, "/v1/outbox", req, func() {}, show)
 	if !errors.Is(err, admin.ErrNotRunning) {
 		return err
 	}

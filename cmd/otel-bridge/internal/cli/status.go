@@ -33,7 +33,7 @@ func (a *app) status() *cobra.Command {
 		tick := time.NewTicker(watchEvery)
 		defer tick.Stop()
 		for {
-			if err := admin.Call(ctx, cfg.Outbox.Dir, "/v1/status", struct{}{}, a.printStatus); err != nil {
+			if err := admin.Call(ctx, cfg.Outbox.Dir, "/v1/status", struct{}{}, func() {}, a.printStatus); err != nil {
 				return fmt.Errorf("status: %w", err)
 			}
 			if !watch {
@@ -83,7 +83,7 @@ func (a *app) tap() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = admin.Call(ctx, cfg.Outbox.Dir, "/v1/tap", struct{}{}, func(raw json.RawMessage) error {
+		err = admin.Call(ctx, cfg.Outbox.Dir, "/v1/tap", struct{}{}, func() { fmt.Fprintln(a.stderr, "tap: listening") }, func(raw json.RawMessage) error {
 			_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
 			return err
 		})

@@ -9,9 +9,9 @@ import (
 type Problem struct {
 	// File, Line and Column (both 1-based) say where; Line is 0 for what does
 	// not stand in a file, and then File names the flag or variable.
-	File   string
-	Line   int `json:"line,omitempty"`
-	Column int `json:"column,omitempty"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
 	// Key is the dotted configuration key, where there is one.
 	Key string `json:"key,omitempty"`
 	// Message says what is wrong and what to do. It holds no secret.

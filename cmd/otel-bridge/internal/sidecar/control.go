@@ -60,8 +60,9 @@ func (g *generation) Status(ctx context.Context) (any, error) {
 }
 
 // Tap gives every record from now on, until ctx or the generation ends.
-func (g *generation) Tap(ctx context.Context, emit func(any) error) error {
+func (g *generation) Tap(ctx context.Context, ready func(), emit func(any) error) error {
 	sub := g.tap.subscribe()
+	ready()
 	defer g.tap.unsubscribe(sub)
 	for {
 		select {
