@@ -616,30 +616,16 @@ func marker(text []byte, at int) (window, bool) {
 // decode looks at what the text may be an encoded form of.
 func (s *scan) decode(v *view) {
 	text := v.text
-	var backslash, percent, invisible bool
-	backslash = bytes.IndexByte(text, '\\') >= 0
-	percent = bytes.IndexByte(text, '%') >= 0
-	for _, c := range text {
-		if mayHide[c] {
-			invisible = true
-			break
-		}
+	if b := s.newBuilder(); b.around(text, nextHidden, b.visible) {
+		s.derived(v, b)
 	}
-	if invisible {
-		b := s.newBuilder()
-		if b.visible(text) {
+	if bytes.IndexByte(text, '\\') >= 0 {
+		if b := s.newBuilder(); b.around(text, nextBackslash, b.unescape) {
 			s.derived(v, b)
 		}
 	}
-	if backslash {
-		b := s.newBuilder()
-		if b.unescape(text, 0) {
-			s.derived(v, b)
-		}
-	}
-	if percent {
-		b := s.newBuilder()
-		if b.percent(text) {
+	if bytes.IndexByte(text, '%') >= 0 {
+		if b := s.newBuilder(); b.around(text, nextPercent, b.percent) {
 			s.derived(v, b)
 		}
 	}

@@ -235,7 +235,7 @@ func hex4(b []byte) (rune, bool) {
 // percent decodes %XX sequences; it reports whether there was any. An
 // ampersand that is not encoded separates what was encoded: it becomes a line
 // end, so that no value goes on behind it.
-func (b *builder) percent(text []byte) bool {
+func (b *builder) percent(text []byte, raw int) bool {
 	found := false
 	for i := 0; i < len(text); {
 		j := bytes.IndexByte(text[i:], '%')
@@ -243,23 +243,23 @@ func (b *builder) percent(text []byte) bool {
 			j = len(text) - i
 		}
 		if k := bytes.IndexByte(text[i:i+j], '&'); k >= 0 {
-			b.literal(text[i:i+k], i)
-			b.unit([]byte{'\n'}, i+k, 1)
+			b.literal(text[i:i+k], raw+i)
+			b.unit([]byte{'\n'}, raw+i+k, 1)
 			i += k + 1
 			continue
 		}
-		b.literal(text[i:i+j], i)
+		b.literal(text[i:i+j], raw+i)
 		i += j
 		if i == len(text) {
 			break
 		}
 		if i+2 < len(text) && unhex(text[i+1]) < 16 && unhex(text[i+2]) < 16 {
-			b.unit([]byte{unhex(text[i+1])<<4 | unhex(text[i+2])}, i, 3)
+			b.unit([]byte{unhex(text[i+1])<<4 | unhex(text[i+2])}, raw+i, 3)
 			found = true
 			i += 3
 			continue
 		}
-		b.literal(text[i:i+1], i)
+		b.literal(text[i:i+1], raw+i)
 		i++
 	}
 	return found
@@ -323,7 +323,7 @@ func ansi(text []byte) int {
 
 // visible copies text without its hidden sequences; it reports whether there
 // were any.
-func (b *builder) visible(text []byte) bool {
+func (b *builder) visible(text []byte, raw int) bool {
 	found := false
 	last := 0
 	for i := 0; i < len(text); {
@@ -337,15 +337,84 @@ func (b *builder) visible(text []byte) bool {
 			continue
 		}
 		found = true
-		b.literal(text[last:i], last)
+		b.literal(text[last:i], raw+last)
 		i += n
 		last = i
 	}
-	if found {
-		b.literal(text[last:], last)
+	b.literal(text[last:], raw+last)
+	return found
+}
+
+// around calls decode for the lines in which next finds something to decode,
+// with the line before and the line after each, and separates what is left
+// out by a line end. It reports whether anything was decoded. Where a PEM
+// block begins or ends in these lines, they are not enough: then the whole
+// text is decoded.
+func (b *builder) around(text []byte, next func(text []byte, from int) int, decode func(text []byte, raw int) bool) bool {
+	found := false
+	for pos := 0; pos < len(text); {
+		at := next(text, pos)
+		if at < 0 {
+			break
+		}
+		lo, hi := at, at
+		for n := 0; n < 2 && lo > pos; n++ {
+			lo = max(bytes.LastIndexByte(text[pos:lo], '\n')+pos, pos)
+		}
+		for n := 0; n < 2 && hi < len(text); n++ {
+			i := bytes.IndexByte(text[hi:], '\n')
+			if i < 0 {
+				hi = len(text)
+				break
+			}
+			hi += i + 1
+			// A following line that has work too is taken into the same window.
+			if n == 1 {
+				if k := next(text, hi); k >= 0 && bytes.Count(text[hi:k], newline) <= 1 {
+					n = -1
+					hi = k
+				}
+			}
+		}
+		if len(b.text) > 0 {
+			b.dead(newline)
+		}
+		if decode(text[lo:hi], lo) {
+			found = true
+		}
+		pos = hi
+	}
+	if found && len(b.text) < len(text)/2 && bytes.Contains(b.text, []byte("-----")) {
+		b.text, b.segs = b.text[:0], b.segs[:0]
+		return decode(text, 0)
 	}
 	return found
 }
+
+var newline = []byte{'\n'}
+
+func nextHidden(text []byte, from int) int {
+	for i := from; i < len(text); i++ {
+		if mayHide[text[i]] && hidden(text[i:]) > 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+func nextByte(c byte) func([]byte, int) int {
+	return func(text []byte, from int) int {
+		if i := bytes.IndexByte(text[from:], c); i >= 0 {
+			return from + i
+		}
+		return -1
+	}
+}
+
+var (
+	nextBackslash = nextByte('\\')
+	nextPercent   = nextByte('%')
+)
 
 var base64Class = func() (t [256]uint8) {
 	for c := range t {

@@ -376,15 +376,14 @@ func phoneAt(text []byte, a, e int) int {
 	if isDate(run) {
 		return 0
 	}
-	near := word(text, a, phoneWords)
 	switch {
 	case run[0] == '(' && paren == 2 && n >= 10 && n <= 12 && groups >= 3: // (555) 010-0199
-		return b
-	case near && (run[0] == '0' || run[0] == '(' || run[0] == '1' || groups >= 2 || n >= 10) && n >= 7 && n <= 13 && dots <= 4:
 		return b
 	case groups == 3 && n == 10 && dots == 0 && slashes == 0 && paren == 0 && usShape(run): // 555-010-0199
 		return b
 	case run[0] == '0' && groups >= 2 && groups <= 4 && n >= 10 && n <= 11 && dots == 0 && slashes == 0 && bytes.IndexByte(run, '-') > 0 && japanShape(run): // 080-0000-7012
+		return b
+	case (run[0] == '0' || run[0] == '(' || run[0] == '1' || groups >= 2 || n >= 10) && n <= 13 && dots <= 4 && word(text, a, phoneWords):
 		return b
 	}
 	return 0
