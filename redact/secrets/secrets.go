@@ -33,6 +33,10 @@ func Policy() *redact.Policy { return build() }
 
 func rules() []redact.Rule {
 	rs := []redact.Rule{
+		{ // A UUID is a name: session_key=<uuid>. Where the key says password or token, our own rules take it.
+			ID:         "generic-api-key",
+			Allowlists: []redact.Allowlist{{Regexes: []string{`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`}}},
+		},
 		keyRule(),
 		assignmentRule(),
 		headerRule(),
@@ -49,7 +53,8 @@ func rules() []redact.Rule {
 		chatRule(),
 		walletRule(),
 	}
-	for i := range rs {
+	for i := range rs[1:] {
+		i++
 		rs[i].Rank = redact.RankSecret
 		rs[i].Version = version
 	}

@@ -94,6 +94,9 @@ func findVendor(c *redact.Candidate) {
 	if start > 0 && tokenByte(text[start-1]) && !(text[start-1] == '-' && start > 1 && !tokenByte(text[start-2])) {
 		return
 	}
+	if start > 0 && (text[start-1] == '+' || text[start-1] == '/') && insideBlob(text, start, end) {
+		return
+	}
 	prefix := ""
 	for _, p := range vendorPrefixes {
 		if len(p) == len(lit) && string(lit) == p && len(p) > len(prefix) {
@@ -183,6 +186,21 @@ func findVendor(c *redact.Candidate) {
 		e--
 	}
 	c.Emit(start, e)
+}
+
+// insideBlob reports whether a literal stands in the middle of base64 data,
+// which spells anything sooner or later.
+func insideBlob(text []byte, start, end int) bool {
+	in := func(b byte) bool { return alnum(b) || b == '+' || b == '/' }
+	a := runBack(text, start, 200, in)
+	if start-a >= 100 {
+		return true
+	}
+	b := end
+	for b < len(text) && b-a < 200 && in(text[b]) {
+		b++
+	}
+	return b-a >= 120
 }
 
 func upperDigits(b []byte) bool {

@@ -78,6 +78,9 @@ func words(ss ...string) map[string]bool {
 }
 
 func masked(v []byte) bool {
+	if len(v) < 3 && (v[0] == 'x' || v[0] == 'X') {
+		return false
+	}
 	for _, c := range v {
 		switch c {
 		case '*', 'x', 'X', '.', '-', '_', '#', '?', ' ':
