@@ -166,3 +166,28 @@ func BenchmarkIdle(b *testing.B) {
 		r.Next()
 	}
 }
+
+// BenchmarkOpen is what opening a file, reading its header and first event and
+// closing it costs.
+func BenchmarkOpen(b *testing.B) {
+	text := ledgerText(100)
+	for name, file := range map[string][]byte{"raw": text, "zstd": frames(b, text, 10)} {
+		path := filepath.Join(b.TempDir(), name)
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r, err := OpenLive(path, Position{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if !r.Next() {
+					b.Fatal(r.Err())
+				}
+				r.Close()
+			}
+		})
+	}
+}

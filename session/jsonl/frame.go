@@ -18,7 +18,8 @@ const (
 	frameMagic   = 0xFD2FB528
 	maxBlock     = 128 << 10
 	walkBuffer   = 4 << 10
-	verifyBuffer = 1 << 20 // decoded bytes of a frame that are held to verify it in one pass
+	smallFrame   = 64 << 10 // bytes of a frame that may be decoded as a whole
+	verifyBuffer = 1 << 20  // decoded bytes that may come of it
 )
 
 // zstdMagic starts every frame (RFC 8878, section 3.1.1).
@@ -154,28 +155,28 @@ func (w *walker) end(off int64) (int64, error) {
 type frameReader struct {
 	walker
 	dec     *zstd.Decoder
-	in      *bufio.Reader
-	start   int64  // of the current frame
-	end     int64  // behind it; for a torn one, the end of the file
-	torn    bool   // the current frame is not complete
-	started bool   // the decoder has taken the torn frame's header
-	first   []byte // decoded bytes that are held since the frame was verified
-	done    bool   // first is all that is left of the frame
-	buffer  []byte
+	in      *bufio.Reader // for frames that are not decoded as a whole
+	start   int64         // of the current frame
+	end     int64         // behind it; for a torn one, the end of the file
+	torn    bool          // the current frame is not complete
+	started bool          // the decoder has taken the torn frame's header
+	first   []byte        // decoded bytes that are held since the frame was verified
+	done    bool          // first is all that is left of the frame
+	small   []byte        // the bytes of a small frame
+	buffer  []byte        // what they decode to
 }
 
 func newFrameReader(f io.ReaderAt, maxWindow uint64) (*frameReader, error) {
 	// One goroutine, the caller's: a reader that is left open costs nothing.
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecodeBuffersBelow(0))
+		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, err
 	}
 	return &frameReader{
 		walker: walker{f: f, maxWindow: maxWindow},
 		dec:    dec,
-		in:     bufio.NewReaderSize(nil, 64<<10),
-		buffer: make([]byte, 64<<10),
+		buffer: make([]byte, 32<<10),
 	}, nil
 }
 
@@ -184,8 +185,8 @@ func (r *frameReader) Close() { r.dec.Close() }
 
 // open makes the complete frame at off the current one and passes over its
 // first skip decoded bytes. Nothing of a frame is handed out before all of it
-// has passed its checksum; one that decodes to more than verifyBuffer is
-// decoded twice for that, unless skip says that it has been verified before.
+// has passed its checksum; a big one is decoded twice for that, unless skip says
+// that it has been verified before.
 // Errors are those of walker.end, and of decoding.
 func (r *frameReader) open(off, skip int64) error {
 	end, err := r.walker.end(off)
@@ -194,38 +195,60 @@ func (r *frameReader) open(off, skip int64) error {
 	}
 	r.start, r.end, r.torn = off, end, false
 	r.first, r.done = nil, false
-	if err := r.restart(); err != nil {
+	if small, err := r.openSmall(skip); small || err != nil {
 		return err
 	}
-	if skip > 0 {
-		if _, err := io.CopyN(io.Discard, r.dec, skip); err != nil {
+	if skip == 0 {
+		if err := r.restart(); err != nil {
 			return decodeError(err)
 		}
-		return nil
-	}
-	n := 0
-	for {
-		m, err := r.dec.Read(r.buffer[n:])
-		n += m
-		if err == io.EOF {
-			r.first, r.done = r.buffer[:n], true
-			return nil
-		}
-		if err != nil {
+		if _, err := io.Copy(io.Discard, r.dec); err != nil {
 			return decodeError(err)
 		}
-		if n < len(r.buffer) {
-			continue
-		}
-		if n >= verifyBuffer {
-			break
-		}
-		r.buffer = append(r.buffer, make([]byte, 3*n)...)
 	}
-	if _, err := io.Copy(io.Discard, r.dec); err != nil {
+	if err := r.restart(); err != nil {
 		return decodeError(err)
 	}
-	return r.restart()
+	if _, err := io.CopyN(io.Discard, r.dec, skip); err != nil {
+		return decodeError(err)
+	}
+	return nil
+}
+
+// openSmall decodes the current frame as a whole where that takes no more than
+// verifyBuffer bytes: what a session writes in a batch does not, and this way a
+// reader of such frames never needs the memory of a window.
+func (r *frameReader) openSmall(skip int64) (bool, error) {
+	size := r.end - r.start
+	if size > smallFrame {
+		return false, nil
+	}
+	if int64(len(r.small)) < size {
+		r.small = make([]byte, max(size, 8<<10))
+	}
+	in := r.small[:size]
+	if _, err := r.f.ReadAt(in, r.start); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF // it shrank meanwhile
+		}
+		return false, err
+	}
+	for {
+		out, err := r.dec.DecodeAll(in, r.buffer[:0])
+		if err == nil {
+			if skip > int64(len(out)) {
+				return false, fmt.Errorf("%w: it is shorter than what was read of it", errFrameContent)
+			}
+			r.first, r.done = out[skip:], true
+			return true, nil
+		}
+		// What the buffer is too small for fails in ways that damage does too.
+		// Decoding it as a stream tells them apart.
+		if len(r.buffer) >= verifyBuffer {
+			return false, nil
+		}
+		r.buffer = make([]byte, min(8*len(r.buffer), verifyBuffer))
+	}
 }
 
 // openTorn makes the incomplete frame at off the current one. Reading it gives
@@ -243,9 +266,8 @@ func (r *frameReader) openTorn(off, size int64) error {
 		head[4] &^= 0x04
 	}
 	body := io.NewSectionReader(r.f, off+int64(len(head)), size-off-int64(len(head)))
-	r.in.Reset(io.MultiReader(bytes.NewReader(head), body))
 	// Where not even the frame's header is whole, reading says so.
-	r.started = r.dec.Reset(r.in) == nil
+	r.started = r.decode(io.MultiReader(bytes.NewReader(head), body)) == nil
 	return nil
 }
 
@@ -254,7 +276,15 @@ func (r *frameReader) openTorn(off, size int64) error {
 func (r *frameReader) drained() bool { return r.done && len(r.first) == 0 }
 
 func (r *frameReader) restart() error {
-	r.in.Reset(io.NewSectionReader(r.f, r.start, r.end-r.start))
+	return r.decode(io.NewSectionReader(r.f, r.start, r.end-r.start))
+}
+
+// decode starts to decode a stream.
+func (r *frameReader) decode(frame io.Reader) error {
+	if r.in == nil {
+		r.in = bufio.NewReaderSize(nil, smallFrame)
+	}
+	r.in.Reset(frame)
 	return r.dec.Reset(r.in)
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	minBuffer = 128 << 10
+	minBuffer = 64 << 10
 	// A buffer that grew for a long line is given back after this many reads
 	// that found it nearly empty: long lines that follow each other share it.
 	calmReads = 64

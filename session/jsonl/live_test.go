@@ -446,3 +446,44 @@ func FuzzLiveReader(f *testing.F) {
 		}
 	})
 }
+
+// A removed session's inode is given to the next file: here the file is
+// rewritten in place, which has the same inode for certain.
+func TestSameInodeWithAnotherHeaderIsAnotherSession(t *testing.T) {
+	g := grow(t, []byte(headerV0+rowOf(0)))
+	before, err := Identify(g.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := g.open(Position{})
+	drain(t, r)
+	g.truncate(0)
+	g.append([]byte(strings.Replace(headerV0, `"id":"s"`, `"id":"z"`, 1) + rowOf(0)))
+	after, err := Identify(g.path)
+	if err != nil || before.Inode != after.Inode || before.Same(after) {
+		t.Errorf("%+v, %+v, %v", before, after, err)
+	}
+	if r.Next() || !errors.Is(r.Err(), ErrTruncated) {
+		t.Errorf("%v", r.Err())
+	}
+}
+
+// copytruncate: the file is copied, truncated, and the writer goes on.
+func TestLedgerWithoutItsHeaderLineIsRefusedByName(t *testing.T) {
+	g := grow(t, []byte(headerV0+rowOf(0)))
+	r := g.open(Position{})
+	drain(t, r)
+	at := r.Position()
+	g.truncate(0)
+	if r.Next() || !errors.Is(r.Err(), ErrTruncated) {
+		t.Errorf("%v", r.Err())
+	}
+	if _, err := OpenLive(g.path, at); !errors.Is(err, ErrHeaderIncomplete) {
+		t.Errorf("while it is empty: %v", err)
+	}
+	g.append([]byte(rowOf(1) + rowOf(2)))
+	var corrupt *CorruptError
+	if _, err := OpenLive(g.path, at); !errors.As(err, &corrupt) || corrupt.Row != 1 || corrupt.File != g.path {
+		t.Errorf("%v", err)
+	}
+}
