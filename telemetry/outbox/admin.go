@@ -247,7 +247,6 @@ func (c *change) wants(s *segment) bool {
 
 // changeAll works segment by segment, so that its memory does not grow with the backlog.
 func (o *Outbox) changeAll(c change, match func(Info) bool) (n int, err error) {
-	touched := map[*segment]bool{}
 	var failed error
 	err = o.eachSegment(c.wants, func(s *segment, f File, end int64, states []byte) bool {
 		var at []place
@@ -263,7 +262,6 @@ func (o *Outbox) changeAll(c change, match func(Info) bool) (n int, err error) {
 		k, cerr := o.applyChange(c, at)
 		n += k
 		failed = errors.Join(failed, cerr, o.syncSeg(s))
-		touched[s] = true
 		return failed == nil
 	})
 	if err = errors.Join(err, failed); err != nil {
@@ -335,7 +333,7 @@ func (o *Outbox) applyChange(c change, at []place) (n int, err error) {
 	if o.closed {
 		return 0, ErrClosed
 	}
-	touched := map[*segment]bool{}
+	var touched segSet
 	for _, p := range at {
 		a, serr := o.states(p.seg)
 		if serr == nil && !c.from(a.st[p.slot]) {
@@ -355,7 +353,7 @@ func (o *Outbox) applyChange(c change, at []place) (n int, err error) {
 		if c.to == stDiscarded {
 			p.seg.live -= int64(p.size)
 		}
-		touched[p.seg] = true
+		touched.add(p.seg)
 		n++
 	}
 	err = errors.Join(err, o.flushAll(touched))

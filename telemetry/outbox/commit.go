@@ -459,7 +459,7 @@ func (o *Outbox) writeBytes(f File, off int64, group []*request, bytes int64) er
 
 // apply makes durable requests visible, all at one moment. Caller holds o.mu.
 func (o *Outbox) apply(s *segment, group []*request, bytes int64) {
-	touched := map[*segment]bool{}
+	var touched segSet
 	pending := false
 	for _, r := range group {
 		for i := range r.entries {
@@ -486,7 +486,7 @@ func (o *Outbox) apply(s *segment, group []*request, bytes int64) {
 				continue
 			}
 			l.seg.live -= int64(l.size)
-			touched[l.seg] = true
+			touched.add(l.seg)
 			o.drop(l)
 		}
 		if r.fresh > 0 {

@@ -391,7 +391,7 @@ func (o *Outbox) TryLease(lim Limits) (*Lease, error) {
 		}
 		bad := l.read(refs)
 		o.mu.Lock()
-		for s := range pinned {
+		for _, s := range pinned {
 			o.unpin(s)
 		}
 		for i, r := range bad {
@@ -406,20 +406,20 @@ func (o *Outbox) TryLease(lim Limits) (*Lease, error) {
 }
 
 // pin opens the files of refs and keeps them open and in place.
-func (o *Outbox) pin(refs []*leasedRef) (map[*segment]bool, error) {
-	pinned := map[*segment]bool{}
+func (o *Outbox) pin(refs []*leasedRef) (segSet, error) {
+	var pinned segSet
 	for _, r := range refs {
-		if pinned[r.seg] {
+		if pinned.has(r.seg) {
 			continue
 		}
 		if _, err := o.openSeg(r.seg); err != nil {
-			for s := range pinned {
+			for _, s := range pinned {
 				o.unpin(s)
 			}
 			return nil, fmt.Errorf("outbox: read entries: %w", err)
 		}
 		r.seg.refs++
-		pinned[r.seg] = true
+		pinned.add(r.seg)
 	}
 	return pinned, nil
 }
@@ -573,12 +573,12 @@ func (l *Lease) Ack(ids ...ID) error {
 	if l.acked == nil {
 		l.acked = make(map[ID]*segment, len(ids))
 	}
-	touched := map[*segment]bool{}
+	var touched segSet
 	var err error
 	for _, id := range ids {
 		r := l.open[id]
 		if r == nil {
-			touched[l.acked[id]] = true
+			touched.add(l.acked[id])
 			continue
 		}
 		if serr := o.setState(r.seg, r.slot, stAcked); serr != nil {
@@ -587,7 +587,7 @@ func (l *Lease) Ack(ids ...ID) error {
 		}
 		r.seg.live -= int64(r.size)
 		l.acked[id] = r.seg
-		touched[r.seg] = true
+		touched.add(r.seg)
 		o.drop(r)
 	}
 	err = errors.Join(err, o.flushAll(touched))
@@ -684,9 +684,9 @@ func (l *Lease) Quarantine(q ...Refused) error {
 		o.mu.Unlock()
 		return err
 	}
-	touched := map[*segment]bool{}
+	var touched segSet
 	for _, m := range r.moves {
-		touched[m.seg] = true
+		touched.add(m.seg)
 	}
 	if err := o.syncAll(touched); err != nil {
 		return fmt.Errorf("outbox: quarantine: %w", err)

@@ -179,10 +179,10 @@ func (o *Outbox) Close() error {
 	var err error
 	o.mu.Lock()
 	due := o.checkpointDue(0)
-	unsynced := map[*segment]bool{}
+	var unsynced segSet
 	for _, s := range o.segs {
 		if s.wseq != s.synced || s.area != nil && !s.area.flushed() {
-			unsynced[s] = true
+			unsynced.add(s)
 		}
 	}
 	err = o.flushAll(unsynced)
@@ -324,12 +324,19 @@ func (o *Outbox) Recovered(ds ...Damage) error {
 	for _, d := range ds {
 		done[place{d.Segment, d.slot}] = true
 	}
-	touched := map[*segment]bool{}
+	var touched segSet
 	keep := o.damaged[:0:0]
 	var first error
 	for _, d := range o.damaged {
 		if !done[place{d.Segment, d.slot}] {
 			keep = append(keep, d)
+			continue
+		}
+		if d.slot == wholeSegment {
+			if err := o.seen(segName(d.Segment) + ".damaged"); err != nil {
+				keep = append(keep, d)
+				first = errors.Join(first, err)
+			}
 			continue
 		}
 		s := o.findSeg(d.Segment)
@@ -339,7 +346,7 @@ func (o *Outbox) Recovered(ds ...Damage) error {
 		a, err := o.states(s)
 		if err == nil && a.st[d.slot] == stDamaged {
 			err = o.setState(s, d.slot, stDamagedDone)
-			touched[s] = true
+			touched.add(s)
 		}
 		if err != nil {
 			keep = append(keep, d)
@@ -356,17 +363,26 @@ func (o *Outbox) Recovered(ds ...Damage) error {
 	return nil
 }
 
-func (o *Outbox) flushAll(segs map[*segment]bool) error {
+// seen renames a segment that was set aside, so that the next start does not report it again.
+func (o *Outbox) seen(name string) error {
+	name = filepath.Join(o.dir, name)
+	if err := o.fs.Rename(name, name+".seen"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return o.fs.SyncDir(o.dir)
+}
+
+func (o *Outbox) flushAll(segs segSet) error {
 	var err error
-	for s := range segs {
+	for _, s := range segs {
 		err = errors.Join(err, o.flushStates(s))
 	}
 	return err
 }
 
-func (o *Outbox) syncAll(segs map[*segment]bool) error {
+func (o *Outbox) syncAll(segs segSet) error {
 	var err error
-	for s := range segs {
+	for _, s := range segs {
 		err = errors.Join(err, o.syncSeg(s))
 	}
 	return err

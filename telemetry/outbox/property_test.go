@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -24,49 +25,53 @@ func rounds(def int) int {
 
 func TestRandomOperationsFaultsAndCrashesMatchTheModel(t *testing.T) {
 	for seed := range uint64(rounds(150)) {
-		rng := rand.New(rand.NewPCG(seed, 99))
-		s := newSim(t, seed, faultfs.New())
-		if !s.open() {
-			t.Fatal("no start")
-		}
-		for range 6 {
-			s.faultOK, s.fullOK = true, true
-			rate := rng.IntN(60) + 3
-			full := rng.IntN(3) == 0
-			s.fs.Fault(func(op faultfs.Op) error {
-				switch {
-				case rng.IntN(rate) != 0 || s.b == nil:
-					return nil // a start on a failing disk may fail; that is another test
-				case full && (op.Kind == "write" || op.Kind == "create"):
-					return syscall.ENOSPC
-				}
-				return errInjected
-			})
-			if rng.IntN(2) == 0 {
-				s.fs.CrashAt(s.fs.Ops() + rng.IntN(200) + 1)
-			}
-			ok := true
-			for i := 0; ok && i < 40; i++ {
-				ok = s.step()
-			}
-			s.fs.Fault(nil)
-			if s.b != nil && ok && !s.fs.Down() && rng.IntN(2) == 0 {
-				// It goes on when the faults end, on the same handle.
-				s.fs.CrashAt(0)
-				s.faultOK, s.fullOK = false, false
-				if !s.commitAfterFaults() {
-					t.Fatal("no commit after the faults ended")
-				}
-			}
-			s.faultOK, s.fullOK = false, false
-			s.fs.CrashAt(0)
-			s.recover([]faultfs.Kept{faultfs.KeepNothing, faultfs.KeepAll, faultfs.KeepSome}[rng.IntN(3)], rng)
-		}
-		s.finish()
+		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) { simulate(t, seed) })
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			return
 		}
 	}
+}
+
+func simulate(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 99))
+	s := newSim(t, seed, faultfs.New())
+	if !s.open() {
+		t.Fatal("no start")
+	}
+	for range 6 {
+		s.faultOK, s.fullOK = true, true
+		rate := rng.IntN(60) + 3
+		full := rng.IntN(3) == 0
+		s.fs.Fault(func(op faultfs.Op) error {
+			switch {
+			case rng.IntN(rate) != 0 || s.b == nil:
+				return nil // a start on a failing disk may fail; that is another test
+			case full && (op.Kind == "write" || op.Kind == "create"):
+				return syscall.ENOSPC
+			}
+			return errInjected
+		})
+		if rng.IntN(2) == 0 {
+			s.fs.CrashAt(s.fs.Ops() + rng.IntN(200) + 1)
+		}
+		ok := true
+		for i := 0; ok && i < 40; i++ {
+			ok = s.step()
+		}
+		s.fs.Fault(nil)
+		if s.b != nil && ok && !s.fs.Down() && rng.IntN(2) == 0 {
+			// It goes on when the faults end, on the same handle.
+			s.fs.CrashAt(0)
+			s.faultOK, s.fullOK = false, false
+			if !s.commitAfterFaults() {
+				t.Fatal("no commit after the faults ended")
+			}
+		}
+		s.faultOK, s.fullOK = false, false
+		s.fs.CrashAt(0)
+		s.recover([]faultfs.Kept{faultfs.KeepNothing, faultfs.KeepAll, faultfs.KeepSome}[rng.IntN(3)], rng)
+	}
+	s.finish()
 }
 
 // commitAfterFaults commits once more; what had failed before must not come back then.

@@ -86,11 +86,19 @@ func (l *loader) run() error {
 	if err := l.readCheckpoints(); err != nil {
 		return err
 	}
+	if l.mend {
+		// The names that are seen here must be the ones that a crash leaves.
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return fmt.Errorf("outbox: sync directory: %w", err)
+		}
+	}
 	nums, err := l.readHeaders(names)
 	if err != nil {
 		return err
 	}
-	nums = l.dropReplaced(nums)
+	if nums, err = l.dropReplaced(nums); err != nil {
+		return err
+	}
 	if err := l.loadCursors(); err != nil {
 		return err
 	}
@@ -412,7 +420,7 @@ func (l *loader) blank(src *chunkReader, size int64) bool {
 }
 
 // dropReplaced removes what the checkpoint or a rewritten segment stands for.
-func (l *loader) dropReplaced(nums []uint64) []uint64 {
+func (l *loader) dropReplaced(nums []uint64) ([]uint64, error) {
 	keep := nums[:0:0]
 	upTo := uint64(0)
 	have := map[uint64]bool{}
@@ -434,10 +442,30 @@ func (l *loader) dropReplaced(nums []uint64) []uint64 {
 	for n, info := range l.known {
 		if !have[n] && info.entries > 0 && !l.setAside(n) {
 			l.recovery.SegmentsMissing++
-			l.damaged = append(l.damaged, Damage{Segment: n, slot: wholeSegment})
+			l.repair = true
+			if err := l.markMissing(n); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return keep
+	return keep, nil
+}
+
+// markMissing leaves an empty file in the place of a segment that is not there, so that it is
+// reported until the owner has dealt with it.
+func (l *loader) markMissing(num uint64) error {
+	name := segName(num) + ".damaged"
+	if l.mend {
+		f, err := l.fs.OpenFile(filepath.Join(l.dir, name), os.O_RDWR|os.O_CREATE, 0o600)
+		if err == nil {
+			err = errors.Join(f.Close(), l.fs.SyncDir(l.dir))
+		}
+		if err != nil {
+			return fmt.Errorf("outbox: mark %s as missing: %w", segName(num), err)
+		}
+	}
+	l.damaged = append(l.damaged, Damage{Segment: num, slot: wholeSegment})
+	return nil
 }
 
 func (l *loader) setAside(num uint64) bool {
@@ -498,6 +526,11 @@ func (l *loader) loadSegment(num uint64, lastOne bool) error {
 func (l *loader) loadStates(s *segment, f File) error {
 	a, bad := readStates(f, l.salt, s.num, s.slots)
 	s.area = a
+	if l.mend {
+		if err := l.confirmStates(f, s); err != nil {
+			return fmt.Errorf("outbox: read %s: %w", segName(s.num), err)
+		}
+	}
 	if len(bad) > 0 {
 		s.keepArea = !l.mend
 		l.repair = true
@@ -596,6 +629,11 @@ func (l *loader) scanTail(s *segment, f File, lastOne bool) error {
 
 	a, bad := readStates(f, l.salt, s.num, s.slots)
 	s.area, s.keepArea = a, !l.mend
+	if l.mend {
+		if err := l.confirmStates(f, s); err != nil {
+			return fmt.Errorf("outbox: read %s: %w", segName(s.num), err)
+		}
+	}
 	for _, i := range bad {
 		a.blk[i].dirty = true
 	}
@@ -608,6 +646,12 @@ func (l *loader) scanTail(s *segment, f File, lastOne bool) error {
 		gap = l.accept(t, i, gap)
 	}
 	s.end = min(line, size)
+	if n := len(t.gaps); lastOne && n > 0 && t.gaps[n-1].to >= s.end && t.gaps[n-1].from < s.end {
+		s.end = t.gaps[n-1].from // nothing readable is behind it
+	}
+	if info, ok := l.known[s.num]; ok && l.ckpt.seg == s.num {
+		s.entries = max(s.entries, min(info.entries, s.slots)) // what was cut off is missed
+	}
 	voids := []gapRange{}
 	if lastOne {
 		voids = l.lastGroup(t, i, line)

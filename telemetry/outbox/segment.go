@@ -41,6 +41,25 @@ type segment struct {
 	syncMu sync.Mutex // one sync at a time; holders may take Outbox.mu
 }
 
+// segSet is the few segments that one call touches, in the order of their first touch.
+type segSet []*segment
+
+func (a segSet) has(s *segment) bool {
+	// The last ones are the likely ones.
+	for i := len(a) - 1; i >= 0; i-- {
+		if a[i] == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *segSet) add(s *segment) {
+	if !a.has(s) {
+		*a = append(*a, s)
+	}
+}
+
 func segName(num uint64) string { return fmt.Sprintf("%016x.seg", num) }
 
 func (s *segment) pending() uint32     { return s.counts[stWritten] + s.counts[stPendingAgain] }
@@ -152,15 +171,20 @@ func (o *Outbox) states(s *segment) (*stateArea, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What is read must be on disk before one copy is trusted to stand in for the other: a
-	// process that was killed may have left it in the page cache only.
+	var bad []int
+	s.area, bad = readStates(f, o.salt, s.num, s.slots)
 	if !o.readOnly() {
-		if err := f.Sync(); err != nil {
+		// What is read must be on disk before one copy is trusted to stand in for the other: a
+		// process that was killed may have left it in the page cache only.
+		err := o.confirmStates(f, s)
+		if err == nil {
+			err = f.Sync()
+		}
+		if err != nil {
+			s.area = nil
 			return nil, err
 		}
 	}
-	var bad []int
-	s.area, bad = readStates(f, o.salt, s.num, s.slots)
 	if len(bad) > 0 {
 		o.restoreStates(s, f, bad)
 	}
@@ -243,6 +267,31 @@ func readStates(f File, salt, num uint64, slots uint32) (a *stateArea, bad []int
 		}
 	}
 	return a, bad
+}
+
+// confirmStates writes the newer copy of a block once more, the same bytes over themselves,
+// when its twin does not say the same: then no sync is known to have covered it, and one may
+// have failed, after which the page cache shows what no disk has.
+func (o *Outbox) confirmStates(f File, s *segment) error {
+	wrote := false
+	for i := range s.area.blk {
+		b := &s.area.blk[i]
+		if b.ok[0] == b.ok[1] {
+			continue
+		}
+		c := 0
+		if b.ok[1] {
+			c = 1
+		}
+		if err := o.writeBlock(f, s, i, c, b.gen[c]); err != nil {
+			return err
+		}
+		wrote = true
+	}
+	if !wrote {
+		return nil
+	}
+	return f.Sync()
 }
 
 // setState changes the state of a slot in memory and in the counts. The caller flushes.
