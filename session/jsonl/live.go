@@ -33,6 +33,7 @@ type LiveReader struct {
 	waiting bool      // for the file to change, with nothing buffered
 	seen    fileState // of the file, before the bytes at hand were read
 	noEnd   int64     // raw file: no line ends between behind and here
+	head    []byte    // the file's first bytes, the header's
 	guard   []byte    // the last bytes before the place where it waits
 }
 
@@ -43,7 +44,10 @@ type fileState struct {
 	time time.Time
 }
 
-const guardBytes = 64
+const (
+	guardBytes = 64
+	headBytes  = 4 << 10
+)
 
 // OpenLive opens a growing session file and goes to from: the zero Position is
 // the first event, one that a LiveReader gave for the same file makes Next give
@@ -74,6 +78,9 @@ func (r *LiveReader) start(from Position) (err error) {
 		return err
 	}
 	r.behind = r.text.place()
+	if r.head, err = r.bytesAt(0, min(headBytes, r.behind.offset)); err != nil {
+		return err
+	}
 	if from.Row == 0 {
 		return nil
 	}
@@ -217,16 +224,24 @@ func (r *LiveReader) stat() (fileState, error) {
 func (r *LiveReader) wait(noEnd int64) {
 	r.noEnd = noEnd
 	r.waiting = true
-	r.guard = r.guardAt(r.behind.offset)
+	r.guard, _ = r.bytesAt(r.behind.offset-min(guardBytes, r.behind.offset), min(guardBytes, r.behind.offset))
 	r.text.seek(r.behind)
 }
 
-// guardAt reads the last bytes before offset.
-func (r *LiveReader) guardAt(offset int64) []byte {
-	n := min(guardBytes, offset)
+// bytesAt reads n bytes of the file, or fewer where it ends before.
+func (r *LiveReader) bytesAt(off, n int64) ([]byte, error) {
 	b := make([]byte, n)
-	got, _ := r.text.f.ReadAt(b, offset-n)
-	return b[:got]
+	got, err := r.text.f.ReadAt(b, off)
+	if err == io.EOF {
+		err = nil
+	}
+	return b[:got], err
+}
+
+// isAt tells whether the file has b at off.
+func (r *LiveReader) isAt(b []byte, off int64) bool {
+	now, err := r.bytesAt(off, int64(len(b)))
+	return err == nil && bytes.Equal(now, b)
 }
 
 // changed tells whether it is worth while to read again.
@@ -240,7 +255,7 @@ func (r *LiveReader) changed() bool {
 		return false
 	}
 	offset := r.behind.offset
-	if now.size < offset || !bytes.Equal(r.guard, r.guardAt(offset)) {
+	if now.size < offset || !r.isAt(r.head, 0) || !r.isAt(r.guard, offset-int64(len(r.guard))) {
 		r.err = &TruncatedError{File: r.text.path, Offset: offset, Size: now.size}
 		return false
 	}
