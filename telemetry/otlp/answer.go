@@ -135,7 +135,7 @@ func judgeSuccess(v verdict, contentType string, body []byte, sent int) verdict 
 	}
 	media, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
-		media = "an unnamed media type"
+		media = ""
 	}
 	partial, ok := partialSuccess(media, body)
 	if !ok {
@@ -157,12 +157,15 @@ func judgeSuccess(v verdict, contentType string, body []byte, sent int) verdict 
 	return v
 }
 
-// mediaWords shows a media type of an answer: short, and only its characters.
+// mediaWords names the usual media types and no other: a state tells nothing
+// that a receiver could have put in.
 func mediaWords(media string) string {
-	if len(media) > 60 {
-		return "a strange media type"
+	switch media {
+	case "text/html", "text/plain", "text/xml", "application/xml", "application/json", "application/grpc",
+		"application/octet-stream", "application/x-protobuf", "application/protobuf":
+		return media
 	}
-	return media
+	return "a media type"
 }
 
 // partialSuccess reads an OTLP logs answer. An answer with fields, none of
@@ -258,11 +261,16 @@ func bound(words string) string {
 // redirectHost says where a redirect leads, without path, query or user info.
 func redirectHost(h http.Header) string {
 	u, err := url.Parse(h.Get("Location"))
-	if err != nil || u.Hostname() == "" || len(u.Host) > 255 {
+	if err != nil || u.Hostname() == "" || len(u.Host) > 255 || strings.Trim(u.Host, hostCharacters) != "" {
 		return ""
 	}
-	return " to " + u.Scheme + "://" + u.Host
+	if u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "" {
+		return ""
+	}
+	return " to " + strings.TrimPrefix(u.Scheme+"://"+u.Host, "://")
 }
+
+const hostCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.:[]"
 
 // retryAfter reads seconds, also with a fraction, or any of HTTP's dates. A
 // date counts from the answer's own Date, since the two clocks may differ.

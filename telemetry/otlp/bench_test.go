@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
 
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
@@ -206,6 +207,7 @@ func BenchmarkConvert(b *testing.B) {
 		b.Run(form, func(b *testing.B) {
 			p := stored(b, record("session", 1, benchBody(1)))
 			c := converter{json: form == "json", resources: new(resourceKeys)}
+			var out sdklog.Record
 			b.SetBytes(int64(len(p)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -213,7 +215,7 @@ func BenchmarkConvert(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := c.record(&r); err != nil {
+				if err := c.record(&out, &r); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -15,8 +15,9 @@ import (
 )
 
 // converter turns stored records into the SDK's. The SDK has no constructor
-// for them, so each is emitted into a processor that keeps it, one provider
-// for each resource. It is not safe for concurrent use.
+// for them: one is emitted into a processor that keeps it, for each resource
+// and scope, and copies of that are filled in. It is not safe for concurrent
+// use.
 type converter struct {
 	json      bool // bodies as JSON text
 	decoder   telemetry.Decoder
@@ -26,9 +27,9 @@ type converter struct {
 }
 
 type provider struct {
-	keep    keeper
-	sdk     *sdklog.LoggerProvider
-	loggers map[telemetry.Scope]apilog.Logger
+	keep   keeper
+	sdk    *sdklog.LoggerProvider
+	blanks map[telemetry.Scope]sdklog.Record // records with nothing but resource and scope
 }
 
 // keeper is the processor that keeps the one record just emitted.
@@ -39,13 +40,13 @@ func (k *keeper) Enabled(context.Context, sdklog.EnabledParameters) bool { retur
 func (k *keeper) Shutdown(context.Context) error                         { return nil }
 func (k *keeper) ForceFlush(context.Context) error                       { return nil }
 
-// maxProviders bounds what is remembered; a backlog has few resources.
+// maxProviders bounds the resources that are remembered, and the scopes of
+// each; a backlog has few.
 const maxProviders = 64
 
-// record returns r as the SDK has it.
-func (c *converter) record(r *telemetry.Record) (sdklog.Record, error) {
-	var out apilog.Record
-	// Never the zero time: the SDK would put its own in place of it.
+// record fills in out, r as the SDK has it.
+func (c *converter) record(out *sdklog.Record, r *telemetry.Record) error {
+	*out = c.provider(r.Resource).blank(r.Scope)
 	out.SetTimestamp(time.Unix(0, r.Nanoseconds()))
 	out.SetObservedTimestamp(time.Unix(0, r.ObservedNanoseconds()))
 	out.SetSeverity(apilog.Severity(r.Severity))
@@ -54,27 +55,14 @@ func (c *converter) record(r *telemetry.Record) (sdklog.Record, error) {
 	if len(r.Body) > 0 {
 		body, err := c.body(r.Body)
 		if err != nil {
-			return sdklog.Record{}, err
+			return err
 		}
 		out.SetBody(body)
 	}
 	c.attrs = r.AppendAttributes(c.attrs[:0])
-	out.AddAttributes(c.attrs...)
+	out.SetAttributes(c.attrs...) // copies
 	clear(c.attrs)
-
-	p := c.provider(r.Resource)
-	logger, ok := p.loggers[r.Scope]
-	if !ok {
-		if len(p.loggers) >= maxProviders {
-			clear(p.loggers)
-		}
-		logger = p.sdk.Logger(r.Scope.Name, apilog.WithInstrumentationVersion(r.Scope.Version))
-		p.loggers[r.Scope] = logger
-	}
-	logger.Emit(context.Background(), out)
-	kept := p.keep.record
-	p.keep.record = sdklog.Record{}
-	return kept, nil
+	return nil
 }
 
 func (c *converter) body(raw []byte) (attribute.Value, error) {
@@ -85,7 +73,7 @@ func (c *converter) body(raw []byte) (attribute.Value, error) {
 }
 
 func (c *converter) provider(res *telemetry.Resource) *provider {
-	if p, ok := c.providers[res]; ok {
+	if p, ok := c.providers[res]; ok && len(p.blanks) < maxProviders {
 		return p
 	}
 	if len(c.providers) >= maxProviders || c.providers == nil {
@@ -102,7 +90,7 @@ func (c *converter) provider(res *telemetry.Resource) *provider {
 // newProvider sets every limit, since those left open come from the
 // environment and cut silently.
 func newProvider(res *resource.Resource) *provider {
-	p := &provider{loggers: make(map[telemetry.Scope]apilog.Logger)}
+	p := &provider{blanks: make(map[telemetry.Scope]sdklog.Record)}
 	p.sdk = sdklog.NewLoggerProvider(
 		sdklog.WithResource(res),
 		sdklog.WithProcessor(&p.keep),
@@ -114,12 +102,21 @@ func newProvider(res *resource.Resource) *provider {
 	return p
 }
 
+func (p *provider) blank(scope telemetry.Scope) sdklog.Record {
+	if r, ok := p.blanks[scope]; ok {
+		return r
+	}
+	p.sdk.Logger(scope.Name, apilog.WithInstrumentationVersion(scope.Version)).Emit(context.Background(), apilog.Record{})
+	p.blanks[scope] = p.keep.record
+	return p.keep.record
+}
+
 // exact says whether records of p have just the resource that was stored:
 // WithResource adds OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME of this
 // very process, which would relabel a backlog.
 func (p *provider) exact(want *telemetry.Resource) bool {
-	p.sdk.Logger("otlp").Emit(context.Background(), apilog.Record{})
-	got := p.keep.record.Resource()
+	blank := p.blank(telemetry.Scope{Name: telemetry.ScopeLedger})
+	got := blank.Resource()
 	if got.SchemaURL() != want.SchemaURL() || got.Len() != len(want.Attributes()) {
 		return false
 	}

@@ -150,32 +150,24 @@ func (d *Deliverer) Run(ctx context.Context) error { return d.run(ctx, false) }
 // Drain delivers until nothing is pending or ctx ends; the error is then an
 // [*UndeliveredError]. While Run runs, Drain only waits.
 func (d *Deliverer) Drain(ctx context.Context) error {
-	err := d.run(ctx, true)
-	if errors.Is(err, ErrRunning) {
-		err = d.awaitEmpty(ctx)
+	for {
+		if err := d.run(ctx, true); err != nil && !errors.Is(err, ErrRunning) {
+			return err
+		}
+		left := d.source.Pending()
+		switch {
+		case left == 0:
+			return nil
+		case ctx.Err() != nil:
+			return &UndeliveredError{Pending: left, State: d.State(), Err: context.Cause(ctx)}
+		}
+		// Run has it in hand, or somebody else holds a lease.
+		sleep(ctx, drainLook)
 	}
-	if err != nil {
-		return err
-	}
-	if left := d.source.Pending(); left > 0 {
-		return &UndeliveredError{Pending: left, State: d.State(), Err: context.Cause(ctx)}
-	}
-	return nil
 }
 
-// awaitEmpty returns when nothing is pending or ctx has ended.
-func (d *Deliverer) awaitEmpty(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond) // an operator may discard what is pending
-	defer tick.Stop()
-	for ctx.Err() == nil && d.source.Pending() > 0 {
-		select {
-		case <-ctx.Done():
-		case <-d.settledChan():
-		case <-tick.C:
-		}
-	}
-	return nil
-}
+// drainLook is how often a drain that has nothing to do itself looks again.
+const drainLook = 20 * time.Millisecond
 
 func (d *Deliverer) run(ctx context.Context, drain bool) error {
 	d.mu.Lock()
@@ -265,12 +257,6 @@ func (d *Deliverer) newWorker(ctx context.Context) (*worker, error) {
 const gzipLevel = gzip.BestSpeed
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-func (d *Deliverer) settledChan() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.settled
-}
 
 func (d *Deliverer) leaseEnd() {
 	d.mu.Lock()

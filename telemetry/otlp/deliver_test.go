@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -255,7 +258,7 @@ func TestASingleRecordThatIsTooLarge(t *testing.T) {
 	cfg.MaxRequestBytes = 90_000
 	d = newDeliverer(t, m, cfg)
 	drain(t, d)
-	if q := m.quarantined(); len(q) != 1 || q[0].Reason != ReasonTooLarge || !strings.Contains(q[0].ReceiverWords, "sender's limit") {
+	if q := m.quarantined(); len(q) != 1 || q[0].Reason != ReasonOverLimit || !strings.Contains(q[0].ReceiverWords, "sender's limit") {
 		t.Errorf("over the sender's limit: %+v", q)
 	}
 }
@@ -603,6 +606,59 @@ func TestAQuarantineThatFindsNoRoomDoesNotStopTheOthers(t *testing.T) {
 	drain(t, d)
 	if acked, refused, _ := m.counts(); acked != 60 || refused != 1 || len(uids(s)) != 60 {
 		t.Errorf("%d acked, %d refused, %d received", acked, refused, len(uids(s)))
+	}
+}
+
+func TestALeaseThatFailsIsTriedAgain(t *testing.T) {
+	m := newMemory()
+	fill(t, m, "s", 5)
+	m.leaseError = 3
+	s := startReceiver(t, receiver.Options{})
+	cfg := quick(s.URL())
+	var l logs
+	cfg.Logger = l.logger()
+	drain(t, newDeliverer(t, m, cfg))
+	if acked, _, _ := m.counts(); acked != 5 || l.count("the outbox fails") != 3 {
+		t.Errorf("%d acked: %s", acked, l.String())
+	}
+}
+
+// A receiver that closes idle connections is no failure.
+func TestAnIdleConnectionThatWasClosedIsOpenedAgainQuietly(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := make(chan struct{}, 100)
+	srv := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }),
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateIdle {
+				_ = c.Close()
+				idle <- struct{}{}
+			}
+		}}
+	served := make(chan struct{})
+	go func() { _ = srv.Serve(l); close(served) }()
+	defer func() { _ = srv.Close(); <-served }()
+	m := newMemory()
+	d := newDeliverer(t, m, quick("http://"+l.Addr().String()+"/"))
+	sent := 0
+	until(t, d, "each record", func() bool {
+		if acked, _, _ := m.counts(); acked == sent {
+			if sent == 20 {
+				return true
+			}
+			if sent > 0 {
+				<-idle
+			}
+			fill(t, m, "s", 1)
+			sent++
+		}
+		return false
+	})
+	// One that is closed in the very moment it is used again is a failure.
+	if st := d.Stats(); st.Retries > 5 {
+		t.Errorf("%d retries for 20 requests", st.Retries)
 	}
 }
 

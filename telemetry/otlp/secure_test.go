@@ -437,8 +437,9 @@ func TestAClientCertificateIsReadAgainWhenItChanges(t *testing.T) {
 	cfg.TLS.CertFile, cfg.TLS.KeyFile = a.issue(t, "client", 100, time.Now().Add(time.Hour))
 	m := newMemory()
 	d := newDeliverer(t, m, cfg)
+	d.base.(*http.Transport).DisableKeepAlives = true // a handshake for each request
 	fill(t, m, "s", 1)
-	drain(t, d) // its end closes the connection
+	drain(t, d)
 	a.issue(t, "client", 1<<40, time.Now().Add(time.Hour))
 	fill(t, m, "s", 1)
 	drain(t, d)

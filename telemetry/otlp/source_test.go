@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -36,6 +37,7 @@ type memory struct {
 	nowLeased  int
 	leaseSizes []int
 	full       bool // Quarantine finds no room
+	leaseError int  // so many leases fail
 }
 
 type entry struct {
@@ -77,6 +79,10 @@ func (m *memory) Pending() int64 {
 func (m *memory) TryLease(lim outbox.Limits) (Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.leaseError > 0 {
+		m.leaseError--
+		return nil, errors.New("input/output error")
+	}
 	busy := make(map[string]bool)
 	for _, e := range m.entries {
 		if e.leased && e.Stream != "" {

@@ -34,20 +34,19 @@ type transport struct {
 
 	judged bool
 	last   verdict
-	raw    bytes.Buffer
-	body   *requestBody // of the last request, when its memory may be used again
+	body   *requestBody // of the last compressed request: its memory may be used again
 }
 
 // RoundTrip always returns an empty 200 when there is a verdict: what the
 // exporter makes of an answer is not used.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	t.raw.Reset()
-	_, err := t.raw.ReadFrom(req.Body)
+	var whole grab
+	_, err := io.Copy(&whole, req.Body)
 	_ = req.Body.Close()
 	if err != nil {
 		return nil, err
 	}
-	raw := t.resources.restore(t.raw.Bytes())
+	raw := t.resources.restore(whole)
 	t.last = t.send(req.Context(), req.Header, raw)
 	t.last.size = len(raw)
 	t.judged = true
@@ -73,6 +72,12 @@ func (t *transport) send(ctx context.Context, header http.Header, raw []byte) ve
 		return verdict{outcome: holdAll, reason: "no request can be made for the endpoint"}
 	}
 	req.ContentLength = int64(len(body.data))
+	// For a connection that the receiver closed while it was idle: net/http
+	// sends again when nothing of the request has been answered or taken.
+	req.GetBody = func() (io.ReadCloser, error) {
+		body.again.Store(true)
+		return &requestBody{data: body.data}, nil
+	}
 	req.Header.Set("Content-Type", "application/x-protobuf")
 	if t.gzip != nil {
 		req.Header.Set("Content-Encoding", "gzip")
@@ -110,32 +115,45 @@ func (t *transport) failed(ctx context.Context, err error) verdict {
 	return judgeError(err, t.host)
 }
 
+// grab takes the exporter's body over without a copy: its reader writes all of
+// it at once, and the exporter makes a new one for each request.
+type grab []byte
+
+func (g *grab) Write(p []byte) (int, error) {
+	if *g == nil {
+		*g = p[:len(p):len(p)]
+	} else {
+		*g = append(*g, p...)
+	}
+	return len(p), nil
+}
+
 // encode returns the body to send. net/http may still read a body after
 // RoundTrip has returned, so the last one's memory is used again only when it
 // was read to its end.
 func (t *transport) encode(raw []byte) *requestBody {
+	if t.gzip == nil {
+		return &requestBody{data: raw}
+	}
 	var buf []byte
-	if t.body != nil && t.body.done.Load() {
+	if t.body != nil && t.body.done.Load() && !t.body.again.Load() {
 		buf = t.body.data[:0]
 	}
-	if t.gzip == nil {
-		buf = append(buf, raw...)
-	} else {
-		out := bytes.NewBuffer(buf)
-		t.gzip.Reset(out)
-		_, _ = t.gzip.Write(raw) // a bytes.Buffer does not fail
-		_ = t.gzip.Close()
-		buf = out.Bytes()
-	}
-	t.body = &requestBody{data: buf}
+	out := bytes.NewBuffer(buf)
+	t.gzip.Reset(out)
+	_, _ = t.gzip.Write(raw) // a bytes.Buffer does not fail
+	_ = t.gzip.Close()
+	t.body = &requestBody{data: out.Bytes()}
 	return t.body
 }
 
-// requestBody notes when it has been read to its end.
+// requestBody notes when it has been read to its end, and when net/http has
+// asked for another one over the same memory.
 type requestBody struct {
-	data []byte
-	off  int
-	done atomic.Bool
+	data  []byte
+	off   int
+	done  atomic.Bool
+	again atomic.Bool
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {

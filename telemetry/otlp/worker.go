@@ -15,12 +15,13 @@ import (
 
 // Reasons of quarantined entries.
 const (
-	ReasonRefused      = "refused"   // the receiver refused exactly this record
-	ReasonTooLarge     = "too-large" // over the receiver's or the sender's limit
-	ReasonPartial      = "partial"   // the receiver took part of a batch and did not say which
-	ReasonUndecoded    = "undecoded" // the stored record cannot be read
-	ReasonUnencoded    = "unencoded" // it cannot be put into a request
-	ReasonNotRefreshed = "refresh"   // it could not be made to fit the present policy
+	ReasonRefused      = "refused"    // the receiver refused exactly this record
+	ReasonTooLarge     = "too-large"  // over the receiver's limit, alone
+	ReasonOverLimit    = "over-limit" // over the sender's own limit, alone
+	ReasonPartial      = "partial"    // the receiver took part of a batch and did not say which
+	ReasonUndecoded    = "undecoded"  // the stored record cannot be read
+	ReasonUnencoded    = "unencoded"  // it cannot be put into a request
+	ReasonNotRefreshed = "refresh"    // it could not be made to fit the present policy
 )
 
 // worker settles one lease after the other.
@@ -54,6 +55,8 @@ type batch struct {
 	// suspects were refused alone; whether the record or the receiver is at
 	// fault shows when another record is accepted, or at the end.
 	suspects []suspect
+	// bad are to be put aside as soon as the outbox has room for them.
+	bad []outbox.Refused
 	// witness: another record was tried after too many refusals.
 	witness bool
 
@@ -73,6 +76,7 @@ type suspect struct {
 }
 
 func (w *worker) run(ctx context.Context, drain bool) error {
+	pause := w.d.cfg.MinBackoff
 	for {
 		if drain && w.d.source.Pending() == 0 {
 			return nil
@@ -83,17 +87,39 @@ func (w *worker) run(ctx context.Context, drain bool) error {
 			return nil
 		}
 		w.d.circuit.cancelled(t)
-		if done, err := w.lease(ctx, drain); done || err != nil {
-			if ctx.Err() != nil {
+		done, err := w.lease(ctx, drain)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, outbox.ErrClosed):
+			return err
+		case err != nil:
+			w.d.cfg.Logger.Error("the outbox fails; trying again", "err", err, "in", pause)
+			if !sleep(ctx, pause) {
 				return nil
 			}
-			return err
+			pause = min(2*pause, w.d.cfg.MaxBackoff)
+		case done:
+			return nil
+		default:
+			pause = w.d.cfg.MinBackoff
 		}
 	}
 }
 
-// lease takes one lease and settles it. It returns true when there will be no
-// more.
+// sleep returns false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// lease takes one lease and settles it. It returns true when nothing is left.
 func (w *worker) lease(ctx context.Context, drain bool) (bool, error) {
 	records, bytes := w.d.circuit.limits()
 	if err := w.d.budget.take(ctx, bytes); err != nil {
@@ -138,10 +164,10 @@ func (w *worker) deliver(ctx context.Context, lease Lease) error {
 	if !b.largeOne {
 		w.d.circuit.learnSize(b.tooLarge, b.accepted)
 	}
-	if b.accepted == 0 && w.d.circuit.suspicious() {
-		return nil // by refusals that other workers met: not the time to convict
+	if b.accepted > 0 || !w.d.circuit.suspicious() {
+		b.convict() // else by refusals that other workers met: not the time
 	}
-	return w.convict(ctx, b, fullPatience)
+	return w.putAside(ctx, b, fullPatience)
 }
 
 // load converts the leased entries. What can't be is quarantined unsent.
@@ -149,42 +175,39 @@ func (w *worker) load(ctx context.Context, b *batch) error {
 	entries := b.lease.Entries()
 	w.items = slices.Grow(w.items[:0], len(entries))
 	w.records = slices.Grow(w.records[:0], len(entries))
-	var bad []outbox.Refused
 	for i := range entries {
 		e := &entries[i]
-		rec, it, refused := w.prepare(e)
+		n := len(w.records)
+		w.records = w.records[:n+1]
+		it, refused := w.prepare(&w.records[n], e)
 		if refused != nil {
-			bad = append(bad, *refused)
+			w.records = w.records[:n]
+			b.bad = append(b.bad, *refused)
 			continue
 		}
 		w.items = append(w.items, it)
-		w.records = append(w.records, rec)
 	}
 	b.items, b.records = w.items, w.records
 	if len(b.items) > 0 {
 		b.spans = append(b.spans, span{0, len(b.items)})
 	}
-	if len(bad) == 0 {
-		return nil
-	}
-	w.d.counts.unsendable.Add(int64(len(bad)))
-	return w.settle(ctx, func() error { return b.lease.Quarantine(bad...) })
+	return w.putAside(ctx, b, 1)
 }
 
-func (w *worker) prepare(e *outbox.Leased) (sdklog.Record, item, *outbox.Refused) {
+func (w *worker) prepare(out *sdklog.Record, e *outbox.Leased) (item, *outbox.Refused) {
 	it := item{id: e.ID, size: len(e.Payload)}
 	refuse := func(reason string) *outbox.Refused {
 		return &outbox.Refused{ID: e.ID, Reason: reason, Outcome: outbox.OutcomeRefused}
 	}
 	var err error
 	if w.record, err = w.convert.decoder.Decode(e.Payload); err != nil {
-		return sdklog.Record{}, it, refuse(ReasonUndecoded)
+		return it, refuse(ReasonUndecoded)
 	}
 	rec := &w.record
 	if fn := w.d.cfg.Refresh; fn != nil {
 		policy, withheld := rec.Policy, rec.Withheld
 		if err := refresh(fn, rec); err != nil {
-			return sdklog.Record{}, it, refuse(ReasonNotRefreshed)
+			return it, refuse(ReasonNotRefreshed)
 		}
 		if rec.Policy != policy || rec.Withheld != withheld {
 			w.d.counts.refreshed.Add(1)
@@ -192,11 +215,10 @@ func (w *worker) prepare(e *outbox.Leased) (sdklog.Record, item, *outbox.Refused
 			it.record = &changed
 		}
 	}
-	out, err := w.convert.record(rec)
-	if err != nil {
-		return sdklog.Record{}, it, refuse(ReasonUndecoded)
+	if err := w.convert.record(out, rec); err != nil {
+		return it, refuse(ReasonUndecoded)
 	}
-	return out, it, nil
+	return it, nil
 }
 
 // step sends the next span. It returns true when this lease is to be left.
@@ -237,20 +259,26 @@ func (w *worker) act(ctx context.Context, b *batch, s span, t ticket, v verdict)
 			return false, err
 		}
 		// Others are accepted: what was refused alone is at fault itself.
-		return false, w.convict(ctx, b, 1)
+		b.convict()
+		return false, w.putAside(ctx, b, 1)
 
 	case refusedSome:
 		w.d.circuit.unknownOutcome()
 		w.d.circuit.answered(t, false)
-		w.d.counts.unknown.Add(int64(s.len()))
 		w.d.cfg.Logger.Warn("a batch goes to quarantine with unknown outcome", "reason", v.reason, "records", s.len())
-		return false, w.quarantine(ctx, b, s, ReasonPartial, outbox.OutcomeUnknown, v)
+		// Never sent again by itself, so it does not go back for want of room.
+		unknown := b.refusals(s, ReasonPartial, outbox.OutcomeUnknown, join(v.reason, w.d.safeWords(v.words)))
+		if err := w.settle(ctx, func() error { return b.lease.Quarantine(unknown...) }); err != nil {
+			return false, err
+		}
+		w.d.counts.unknown.Add(int64(len(unknown)))
+		return false, nil
 
 	case unsent:
 		w.d.circuit.cancelled(t)
 		if s.len() == 1 {
-			w.d.counts.unsendable.Add(1)
-			return false, w.quarantine(ctx, b, s, ReasonUnencoded, outbox.OutcomeRefused, v)
+			b.bad = append(b.bad, b.refusals(s, ReasonUnencoded, outbox.OutcomeRefused, v.reason)...)
+			return false, w.putAside(ctx, b, 1)
 		}
 		w.split(b, s)
 		return false, nil
@@ -268,8 +296,8 @@ func (w *worker) refused(ctx context.Context, b *batch, s span, t ticket, v verd
 	case v.local: // nothing that the receiver did
 		w.d.circuit.cancelled(t)
 		if s.len() == 1 {
-			w.d.counts.unsendable.Add(1)
-			return false, w.quarantine(ctx, b, s, reason, outbox.OutcomeRefused, v)
+			b.bad = append(b.bad, b.refusals(s, ReasonOverLimit, outbox.OutcomeRefused, v.reason)...)
+			return false, w.putAside(ctx, b, 1)
 		}
 		w.split(b, s)
 		return false, nil
@@ -321,24 +349,29 @@ func (b *batch) takeWitness() (span, bool) {
 	return s, true
 }
 
+// convict makes the suspects bad.
+func (b *batch) convict() {
+	for _, s := range b.suspects {
+		b.bad = append(b.bad, b.refusals(span{s.at, s.at + 1}, s.reason, outbox.OutcomeRefused, s.words)...)
+	}
+	b.suspects = b.suspects[:0]
+	b.witness = false
+}
+
 // fullPatience is how often a quarantine that finds no room is tried before
 // the lease is left: the records are then refused again later, while others,
 // whose delivery makes room, go on.
 const fullPatience = 6
 
-// convict quarantines the suspects. Where the outbox has no room for them
-// after some tries they stay suspects, or pending at the end of the lease.
-func (w *worker) convict(ctx context.Context, b *batch, tries int) error {
-	if len(b.suspects) == 0 {
+// putAside quarantines what is bad. Where the outbox has no room for it after
+// some tries it stays in the batch, or pending at the end of the lease.
+func (w *worker) putAside(ctx context.Context, b *batch, tries int) error {
+	if len(b.bad) == 0 {
 		return nil
-	}
-	refused := make([]outbox.Refused, len(b.suspects))
-	for i, s := range b.suspects {
-		refused[i] = b.refused(s.at, s.reason, outbox.OutcomeRefused, s.words)
 	}
 	full := false
 	err := w.settle(ctx, func() error {
-		err := b.lease.Quarantine(refused...)
+		err := b.lease.Quarantine(b.bad...)
 		if tries--; errors.Is(err, outbox.ErrFull) && tries <= 0 {
 			full = true
 			return nil
@@ -348,22 +381,15 @@ func (w *worker) convict(ctx context.Context, b *batch, tries int) error {
 	if err != nil || full {
 		return err
 	}
-	b.suspects = b.suspects[:0]
-	b.witness = false
-	w.d.counts.refused.Add(int64(len(refused)))
+	for _, r := range b.bad {
+		if r.Reason == ReasonRefused || r.Reason == ReasonTooLarge {
+			w.d.counts.refused.Add(1)
+		} else {
+			w.d.counts.unsendable.Add(1)
+		}
+	}
+	b.bad = b.bad[:0]
 	return nil
-}
-
-func (w *worker) quarantine(ctx context.Context, b *batch, s span, reason, outcome string, v verdict) error {
-	words := w.d.safeWords(v.words)
-	if words == "" || v.rejected > 0 {
-		words = join(v.reason, words)
-	}
-	refused := make([]outbox.Refused, 0, s.len())
-	for i := s.from; i < s.to; i++ {
-		refused = append(refused, b.refused(i, reason, outcome, words))
-	}
-	return w.settle(ctx, func() error { return b.lease.Quarantine(refused...) })
 }
 
 func join(a, b string) string {
@@ -373,14 +399,19 @@ func join(a, b string) string {
 	return a + ": " + b
 }
 
-func (b *batch) refused(at int, reason, outcome, words string) outbox.Refused {
-	r := outbox.Refused{ID: b.items[at].id, Reason: reason, Outcome: outcome, ReceiverWords: words}
-	if rec := b.items[at].record; rec != nil {
-		if payload, err := rec.AppendBinary(nil); err == nil {
-			r.Payload = payload
+// refusals are the items of s for quarantine, as sent.
+func (b *batch) refusals(s span, reason, outcome, words string) []outbox.Refused {
+	out := make([]outbox.Refused, 0, s.len())
+	for _, it := range b.items[s.from:s.to] {
+		r := outbox.Refused{ID: it.id, Reason: reason, Outcome: outcome, ReceiverWords: words}
+		if it.record != nil {
+			if payload, err := it.record.AppendBinary(nil); err == nil {
+				r.Payload = payload
+			}
 		}
+		out = append(out, r)
 	}
-	return r
+	return out
 }
 
 func (w *worker) split(b *batch, s span) {
@@ -476,13 +507,9 @@ func (w *worker) settle(ctx context.Context, fn func() error) error {
 		if !said {
 			w.d.cfg.Logger.Error("the outbox does not take a result; trying again", "err", err)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-			pause = min(2*pause, w.d.cfg.MaxBackoff)
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, pause) {
 			return ctx.Err()
 		}
+		pause = min(2*pause, w.d.cfg.MaxBackoff)
 	}
 }
