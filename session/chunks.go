@@ -13,11 +13,12 @@ type ChunkRun struct {
 	// Turn and Step are those of all events of the run.
 	Turn, Step int64
 
-	gaps, texts Array
-	n, at       int
-	seq, time   int64
-	buf         []byte // the data of the current event
-	prefix      int    // how much of buf all events share
+	gaps   []int64
+	texts  [][]byte
+	at     int
+	time   int64
+	buf    []byte // the data of the current event
+	prefix int    // how much of buf all events share
 }
 
 // packedKinds maps the tags of packed rows to the chunks that they hold.
@@ -45,7 +46,7 @@ func (r *ChunkRun) decode(e *envelope) error {
 	case e.seq != nil || e.time != nil || e.op != nil || e.sources != nil || e.ignorable != nil || e.unexpected != nil:
 		return fail("want nothing but type, seq0, time0 and data")
 	}
-	*r = ChunkRun{buf: r.buf[:0]}
+	*r = ChunkRun{buf: r.buf[:0], gaps: r.gaps[:0], texts: r.texts[:0]}
 	if r.Seq0, ok = Count(e.seq0); !ok {
 		return fail("seq0 is no count")
 	}
@@ -66,7 +67,7 @@ func (r *ChunkRun) decode(e *envelope) error {
 		must = append(must, slot{"id", &id})
 		may = []slot{{"name", &name}}
 	}
-	if wrong := exactMembers(e.data, must, may); wrong != "" {
+	if wrong := e.exactMembers(must, may); wrong != "" {
 		return fail("data " + wrong)
 	}
 	blockIndex, okIndex := Count(index)
@@ -81,26 +82,26 @@ func (r *ChunkRun) decode(e *envelope) error {
 	case KindOf(payload) != KindArray || KindOf(dt) != KindArray:
 		return fail("dt and its payload have to be arrays")
 	}
-	for a := WalkArray(payload); a.Next(); r.n++ {
+	for a := WalkArray(payload); a.Next(); {
 		if KindOf(a.Value()) != KindString {
 			return fail("a member is no string")
 		}
+		r.texts = append(r.texts, a.Value())
 	}
-	gaps := 0
 	t := r.Time0
-	for a := WalkArray(dt); a.Next(); gaps++ {
+	for a := WalkArray(dt); a.Next(); {
 		gap, ok := SafeInteger(a.Value())
 		if t += gap; !ok || t > MaxSafeInteger || t < -MaxSafeInteger {
 			return fail("a gap of time is no safe integer")
 		}
+		r.gaps = append(r.gaps, gap)
 	}
-	if r.n == 0 || gaps != r.n-1 {
+	if len(r.texts) == 0 || len(r.gaps) != len(r.texts)-1 {
 		return fail("want one gap less than members, and at least one member")
 	}
-	if r.Seq0 > MaxSafeInteger-int64(r.n-1) {
+	if r.Seq0 > MaxSafeInteger-int64(len(r.gaps)) {
 		return fail("the last seq is no safe integer")
 	}
-	r.gaps, r.texts = WalkArray(dt), WalkArray(payload)
 
 	b := append(r.buf, `{"turn":`...)
 	b = strconv.AppendInt(b, r.Turn, 10)
@@ -122,25 +123,24 @@ func (r *ChunkRun) decode(e *envelope) error {
 }
 
 // Len is the number of events in the run.
-func (r *ChunkRun) Len() int { return r.n }
+func (r *ChunkRun) Len() int { return len(r.texts) }
 
 // Next fills ev with the next event of the run and reports whether there was
 // one. The event shares memory with the run and is valid until the next call.
 func (r *ChunkRun) Next(ev *Event) bool {
-	if r.at == r.n || !r.texts.Next() {
+	if r.at == len(r.texts) {
 		return false
 	}
 	if r.at == 0 {
-		r.seq, r.time = r.Seq0, r.Time0
+		r.time = r.Time0
 	} else {
-		r.gaps.Next()
-		gap, _ := SafeInteger(r.gaps.Value())
-		r.seq++
-		r.time += gap
+		r.time += r.gaps[r.at-1]
+	}
+	r.buf = append(append(r.buf[:r.prefix], r.texts[r.at]...), '}', '}')
+	*ev = Event{
+		Seq: r.Seq0 + int64(r.at), Time: r.time, Type: TypeAssistantChunk, Data: json.RawMessage(r.buf),
+		facts: facts{&r.buf[0], r.Turn, r.Step},
 	}
 	r.at++
-	r.buf = append(append(r.buf[:r.prefix], r.texts.Value()...), '}', '}')
-	*ev = Event{Seq: r.seq, Time: r.time, Type: TypeAssistantChunk, Data: json.RawMessage(r.buf)}
-	ev.facts = facts{&r.buf[0], r.Turn, r.Step}
 	return true
 }

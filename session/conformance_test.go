@@ -295,7 +295,11 @@ func TestConformanceSourceEventSeqs(t *testing.T) {
 
 func TestConformanceNumber(t *testing.T) {
 	var tab struct {
-		Printing []struct{ Lexeme, Text string }
+		Printing   []struct{ Lexeme, Text string }
+		Derivation []struct {
+			ID              string
+			Lines, Requests []string
+		}
 	}
 	table(t, "number", &tab)
 	for _, c := range tab.Printing {
@@ -309,6 +313,59 @@ func TestConformanceNumber(t *testing.T) {
 			}
 		})
 	}
+	for _, c := range tab.Derivation {
+		t.Run(c.ID, func(t *testing.T) {
+			h, _, events := readLedger(t, []byte(strings.Join(c.Lines, "\n")+"\n"))
+			var requests []string
+			var messages []json.RawMessage
+			var header []byte
+			for i := range events {
+				ev := &events[i]
+				switch ev.Type {
+				case TypeRequestHeader:
+					header = Member(ev.Data, "header")
+				case TypeUserMessage:
+					messages = append(messages, ev.Data)
+				case TypeSystemMessage:
+					messages = append(messages, Member(ev.Data, "message"))
+				case TypeAssistantAttempt, TypeAssistantMessage:
+					requests = append(requests, request(t, h, header, messages))
+				}
+			}
+			if len(requests) != len(c.Requests) {
+				t.Fatalf("%d requests, want %d", len(requests), len(c.Requests))
+			}
+			for i := range requests {
+				// As JavaScript compares them: every number is its double.
+				if got, want := valueKey([]byte(requests[i])), valueKey([]byte(c.Requests[i])); got != want {
+					t.Errorf("request %d is\n%s\nwant\n%s", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// request puts together what a model was asked, of ledgers that only append.
+func request(t *testing.T, h *Header, header []byte, messages []json.RawMessage) string {
+	t.Helper()
+	var out objectWriter
+	for o := WalkObject(Member(header, "config")); o.Next(); {
+		name, _ := String(o.RawKey())
+		out.raw(name, o.Value())
+	}
+	list, err := json.Marshal(messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := Member(header, "tools")
+	var history objectWriter
+	history.raw("tools", tools)
+	history.raw("updates", []byte("[]"))
+	out.raw("messages", list)
+	out.raw("toolHistory", history.done())
+	out.raw("tools", tools)
+	out.raw("sessionId", AppendQuoted(nil, h.ID))
+	return string(out.done())
 }
 
 func TestConformanceRelationships(t *testing.T) {
