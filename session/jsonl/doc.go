@@ -11,5 +11,8 @@
 // (WithMaxWindow), never by the size of a file or of a line. Nothing of a
 // complete zstd frame is given before its checksum has been verified.
 //
+// Writer makes such files, Inspect and Recover mend one after a crash, and Persist
+// keeps the sessions of a store in them.
+//
 // A reader is used by one goroutine at a time. No reader starts a goroutine.
 package jsonl

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -161,8 +162,8 @@ func (w *Writer) Header() *session.Header { return w.header }
 func (w *Writer) NextSeq() int64 { return w.next }
 
 // Append adds a batch of events and returns when it is durable. Their seqs have
-// to go on where the file ends, and their payloads have to be JSON on one line;
-// nothing else of them is judged here. On an
+// to go on where the file ends, and their payloads have to be JSON; nothing else
+// of them is judged here. On an
 // error none of them is in the file; errors.Is ErrExists when another writer
 // has created it first. When even the rollback of a failed write fails, every
 // later call reports it, and the file needs recovery.
@@ -170,15 +171,17 @@ func (w *Writer) Append(evs ...session.Event) error {
 	if len(evs) == 0 {
 		return w.broken
 	}
+	batch := make([]session.Event, len(evs))
 	for i := range evs {
 		if want := w.next + int64(i); evs[i].Seq != want {
 			return &session.InvariantError{Code: session.CodeSeqGap, File: w.path, Seq: evs[i].Seq, Type: evs[i].Type, Detail: fmt.Sprintf("expected %d", want)}
 		}
-		if err := writable(&evs[i]); err != nil {
+		var err error
+		if batch[i], err = writable(evs[i]); err != nil {
 			return fmt.Errorf("%s: event %d cannot be written: %w", w.path, evs[i].Seq, err)
 		}
 	}
-	w.buf = appendRows(w.buf[:0], w.d, evs, w.pack)
+	w.buf = appendRows(w.buf[:0], w.d, batch, w.pack)
 	if err := w.commit(w.buf); err != nil {
 		return err
 	}
@@ -186,23 +189,27 @@ func (w *Writer) Append(evs ...session.Event) error {
 	return nil
 }
 
-// writable tells whether ev can stand in a line of its own.
-func writable(ev *session.Event) error {
+// writable gives ev as it can stand in a line of its own: line feeds between the
+// tokens of its JSON are taken out.
+func writable(ev session.Event) (session.Event, error) {
 	if ev.DataTruncated {
-		return errors.New("its payload was lost to a reader's line limit")
+		return ev, errors.New("its payload was lost to a reader's line limit")
 	}
-	for _, raw := range [][]byte{ev.Data, ev.RawSurfaceOp} {
-		if bytes.IndexByte(raw, '\n') >= 0 {
-			return errors.New("its JSON has line feeds; compact it first")
-		}
-		if raw == nil && len(ev.Data) > 0 {
-			continue // no surfaceOp
-		}
-		if err := session.ValidJSON(raw); err != nil {
-			return err
-		}
+	var err error
+	if ev.Data, err = oneLine(ev.Data); err != nil || ev.RawSurfaceOp == nil {
+		return ev, err
 	}
-	return nil
+	ev.RawSurfaceOp, err = oneLine(ev.RawSurfaceOp)
+	return ev, err
+}
+
+func oneLine(raw []byte) ([]byte, error) {
+	if err := session.ValidJSON(raw); err != nil || bytes.IndexByte(raw, '\n') < 0 {
+		return raw, err
+	}
+	var b bytes.Buffer
+	err := json.Compact(&b, raw)
+	return b.Bytes(), err
 }
 
 // Flush makes the file of a session without events: a header line and nothing
