@@ -81,7 +81,7 @@ func (r *request) encode(b *Batch) error {
 			h.flags = flagHeld
 			r.initialState(i, stHeld)
 		}
-		r.record(&h, e.Key, e.Stream, e.Payload)
+		r.record(h, e.Key, e.Stream, nil, e.Payload)
 	}
 	r.entries, r.fresh = len(b.Entries), len(b.Entries)
 	for i := range b.Cursors {
@@ -103,19 +103,15 @@ func (r *request) initialState(i int, st byte) {
 	r.initial[i] = st
 }
 
-// record appends one record; id, slot and header crc follow when its place is known.
-func (r *request) record(h *recHeader, key []byte, stream string, payload ...[]byte) {
+// record appends one record, its payload in two parts; id, slot and header crc follow when its place is known.
+func (r *request) record(h recHeader, key []byte, stream string, head, payload []byte) {
 	off := len(r.buf)
-	h.keyLen, h.streamLen, h.batchOff = len(key), len(stream), uint32(off)
-	for _, p := range payload {
-		h.payloadLen += len(p)
-	}
+	h.keyLen, h.streamLen, h.batchOff, h.payloadLen = len(key), len(stream), uint32(off), len(head)+len(payload)
 	r.buf = append(r.buf, make([]byte, recHeaderSize)...)
 	r.buf = append(r.buf, key...)
 	r.buf = append(r.buf, stream...)
-	for _, p := range payload {
-		r.buf = append(r.buf, p...)
-	}
+	r.buf = append(r.buf, head...)
+	r.buf = append(r.buf, payload...)
 	h.put(r.buf[off:])
 	r.pad()
 }

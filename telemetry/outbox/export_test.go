@@ -11,3 +11,6 @@ func WithVersion(b []byte, version uint32) []byte {
 	}
 	return b
 }
+
+// Datasync is the sync that the outbox uses, for the bare append beside it.
+var Datasync = datasync

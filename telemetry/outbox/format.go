@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math/bits"
+	"sync"
 )
 
 // The layout is specified in docs/outbox-format.md; the names here follow that page.
@@ -73,17 +74,18 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 func checksum2(a, b []byte) uint32 { return crc32.Update(checksum(a), castagnoli, b) }
 
 // checksumAt is the crc that ties b to its place.
-func checksumAt(salt, a, b uint64, rest ...[]byte) uint32 {
-	var p [24]byte
+func checksumAt(salt, a, b uint64, first, second []byte) uint32 {
+	p := prefixes.Get().(*[24]byte)
 	le.PutUint64(p[0:], salt)
 	le.PutUint64(p[8:], a)
 	le.PutUint64(p[16:], b)
 	c := crc32.Update(0, castagnoli, p[:])
-	for _, r := range rest {
-		c = crc32.Update(c, castagnoli, r)
-	}
-	return c
+	prefixes.Put(p)
+	return crc32.Update(crc32.Update(c, castagnoli, first), castagnoli, second)
 }
+
+// prefixes are reused because crc32 lets its argument escape.
+var prefixes = sync.Pool{New: func() any { return new([24]byte) }}
 
 func align8(n int64) int64 { return (n + 7) &^ 7 }
 
@@ -439,12 +441,12 @@ func encodeBlock(b []byte, salt, seg uint64, i int, gen uint32, states []byte) {
 	clear(b[:blockSize])
 	le.PutUint32(b[4:], gen)
 	copy(b[8:blockSize], states)
-	le.PutUint32(b, checksumAt(salt, seg, uint64(i), b[4:blockSize]))
+	le.PutUint32(b, checksumAt(salt, seg, uint64(i), b[4:blockSize], nil))
 }
 
 // decodeBlock reports whether b is genuine; a block of zeros is.
 func decodeBlock(b []byte, salt, seg uint64, i int) (gen uint32, ok bool) {
-	if le.Uint32(b) == checksumAt(salt, seg, uint64(i), b[4:blockSize]) {
+	if le.Uint32(b) == checksumAt(salt, seg, uint64(i), b[4:blockSize], nil) {
 		return le.Uint32(b[4:]), true
 	}
 	for _, c := range b[:blockSize] {

@@ -303,6 +303,7 @@ func (o *Outbox) pick(lim Limits) ([]*leasedRef, error) {
 		return nil, err
 	}
 	var out []*leasedRef
+	var slab []leasedRef // one allocation for many
 	var bytes int64
 	for len(out) < records {
 		if len(w.ready) == 0 {
@@ -320,7 +321,11 @@ func (o *Outbox) pick(lim Limits) ([]*leasedRef, error) {
 		for len(s.q) > 0 && len(out) < records && (len(out) == 0 || bytes+int64(s.q[0].plen) <= limit) {
 			r := w.pop(s)
 			bytes += int64(r.plen)
-			out = append(out, &leasedRef{ref: r, st: s})
+			if len(slab) == cap(slab) {
+				slab = make([]leasedRef, 0, min(records-len(out), 128))
+			}
+			slab = append(slab, leasedRef{ref: r, st: s})
+			out = append(out, &slab[len(slab)-1])
 			taken++
 		}
 		s.out += taken
@@ -671,7 +676,7 @@ func (l *Lease) Quarantine(q ...Refused) error {
 		r.initialState(i, st)
 		head := appendQuar(nil, &body)
 		h.payloadCRC = checksum2(head, payload)
-		r.record(&h, e.Key, e.Stream, head, payload)
+		r.record(h, e.Key, e.Stream, head, payload)
 	}
 	o.mu.Unlock()
 	r.entries = len(q)
