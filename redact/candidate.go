@@ -60,6 +60,37 @@ func (c *Candidate) Skip(pos int) {
 	}
 }
 
+// Work takes n bytes of fuel for looking further than a literal's
+// surroundings. It returns false when there is none left; then the whole text
+// is replaced, and the rule gives up.
+func (c *Candidate) Work(n int) bool {
+	if n <= c.s.fuel {
+		c.s.fuel -= n
+		return true
+	}
+	if c.s.fuel >= 0 {
+		c.s.fuel = -1
+		c.s.exhaust(c.v)
+	}
+	return false
+}
+
+// RunEnd remembers for a text where the run of bytes that ok accepts ends, so
+// that asking again from inside the same run costs nothing. The class names
+// ok.
+func (c *Candidate) RunEnd(from, most int, class int, ok func(text []byte, i int) bool) int {
+	m := &c.s.memo
+	if m.class == class && m.start <= from && from < m.end {
+		return m.end
+	}
+	e := from
+	for e < len(c.text) && e-from < most && ok(c.text, e) {
+		e++
+	}
+	*m = memo{class: class, start: from, end: e}
+	return e
+}
+
 // Skipped is the position that Skip was called with, 0 at first.
 func (c *Candidate) Skipped() int { return c.s.skip[c.rule.index] }
 

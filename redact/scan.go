@@ -55,6 +55,7 @@ type scan struct {
 	gates    []int32
 	skip     []int
 	marks    []window // our own markers in the current text
+	memo     memo
 	cand     Candidate
 
 	views   []*view // slab
@@ -67,6 +68,9 @@ type scan struct {
 	out     []byte
 	work    [2][]byte
 }
+
+// memo is what Candidate.RunEnd remembers of a text.
+type memo struct{ class, start, end int }
 
 // member is one member of an object or element of an array being walked, kept
 // only when some rule may drop it.
@@ -463,6 +467,7 @@ func (s *scan) match(v *view) {
 	hits := s.e.machine.scan(text, s.hits[:0])
 	s.hits = hits
 	s.marks = s.marks[:0]
+	s.memo = memo{}
 	for _, h := range hits {
 		if h.literal >= s.e.markers {
 			if m, ok := marker(text, int(h.end)-int(s.e.machine.length[h.literal])); ok {

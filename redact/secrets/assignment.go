@@ -100,7 +100,7 @@ func findAssignment(c *redact.Candidate) {
 			break
 		}
 	}
-	s, e, ok := assigned(text, &n)
+	s, e, ok := assigned(c, &n)
 	if !ok {
 		return
 	}
@@ -191,7 +191,8 @@ func asciiCore(text []byte, a, b, hitStart, hitEnd int) (int, int) {
 }
 
 // assigned finds the value that belongs to the name.
-func assigned(text []byte, n *name) (start, end int, ok bool) {
+func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
+	text := c.Text()
 	i := n.end
 	if i < len(text) && (text[i] == '?' || text[i] == '!') { // optional members
 		i++
@@ -271,7 +272,7 @@ func assigned(text []byte, n *name) (start, end int, ok bool) {
 	if op == opTuple {
 		return 0, 0, false
 	}
-	return bareValue(text, j, n, op, spaced)
+	return bareValue(c, j, n, op, spaced)
 }
 
 type op int
@@ -657,7 +658,8 @@ func tokenish(v []byte) bool {
 }
 
 // bareValue reads a value without quotes at j and decides about it.
-func bareValue(text []byte, j int, n *name, o op, spaced bool) (int, int, bool) {
+func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int, bool) {
+	text := c.Text()
 	prev := byte(0)
 	if n.start > 0 {
 		prev = text[n.start-1]
@@ -670,25 +672,14 @@ func bareValue(text []byte, j int, n *name, o op, spaced bool) (int, int, bool) 
 		// variables: quotes belong to the value.
 		return j, len(text), len(text)-j >= 4 && !shape.Placeholder(text[j:]) && !call(text[j:]) && !word(text[j:])
 	}
-	for e < len(text) && e-j < maxValue {
-		ch := text[e]
-		if ch == '\\' && escapeStop(text, e) {
-			break
-		}
-		if ch <= ' ' || ch == '"' || ch == '\'' || ch == '`' || ch == ';' || ch == '<' || ch == '>' || ch == '|' || ch == 0x7f {
-			break
-		}
-		if ch == '&' && (query || e+1 < len(text) && (text[e+1] == '&' || nameByte(text[e+1]) && bytes.IndexByte(text[e:min(len(text), e+40)], '=') > 0)) {
-			break
-		}
-		if ch == ',' && (e+1 >= len(text) || blank(text[e+1]) || !shell) {
-			break
-		}
-		if ch >= 0x80 && cjkPunctuation(text[e:]) {
-			break
-		}
-		e++
+	class := 1
+	if query {
+		class |= 2
 	}
+	if shell {
+		class |= 4
+	}
+	e = c.RunEnd(j, maxValue, class, func(text []byte, e int) bool { return bareByte(text, e, query, shell) })
 	v := text[j:e]
 	for len(v) > 0 {
 		last := v[len(v)-1]
@@ -702,6 +693,8 @@ func bareValue(text []byte, j int, n *name, o op, spaced bool) (int, int, bool) 
 		v = v[:len(v)-1]
 	}
 	e = j + len(v)
+	// What decides about a long value stands at its beginning.
+	v = v[:min(len(v), 256)]
 	if len(v) < 3 || shape.Placeholder(v) || pathLike(v) || formatted(v) {
 		return 0, 0, false
 	}
@@ -794,6 +787,23 @@ func pairsBefore(text []byte, at int) bool {
 		return true
 	}
 	return false
+}
+
+// bareByte reports whether a value without quotes goes on at e.
+func bareByte(text []byte, e int, query, shell bool) bool {
+	switch ch := text[e]; {
+	case ch <= ' ', ch == '"', ch == '\'', ch == '`', ch == ';', ch == '<', ch == '>', ch == '|', ch == 0x7f:
+		return false
+	case ch == '\\':
+		return !escapeStop(text, e)
+	case ch == '&':
+		return !query && !(e+1 < len(text) && (text[e+1] == '&' || nameByte(text[e+1]) && bytes.IndexByte(text[e:min(len(text), e+40)], '=') > 0))
+	case ch == ',':
+		return shell && e+1 < len(text) && !blank(text[e+1])
+	case ch >= 0x80:
+		return !cjkPunctuation(text[e:])
+	}
+	return true
 }
 
 func symbols(v []byte) bool {

@@ -19,7 +19,7 @@ func kubernetesRule() redact.Rule {
 	}
 }
 
-const maxManifest = 16 << 10
+const maxManifest = 8 << 10
 
 func findKubernetes(c *redact.Candidate) {
 	text, at := c.Text(), c.Start()
@@ -30,7 +30,7 @@ func findKubernetes(c *redact.Candidate) {
 	if indent > 0 && text[indent-1] != '\n' {
 		return
 	}
-	if !secretManifest(text, indent) {
+	if !c.Work(2*maxManifest) || !secretManifest(text, indent) {
 		return
 	}
 	depth := at - indent

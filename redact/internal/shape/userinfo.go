@@ -25,6 +25,9 @@ func UserInfo(c *redact.Candidate) {
 			}
 			continue
 		}
+		if b == ':' && i+2 < len(text) && text[i+1] == '/' && text[i+2] == '/' {
+			break // the next URL
+		}
 		if b <= ' ' || b == '"' || b == '\'' || b == '`' || b == '<' || b == '>' || b == '\\' || b == '|' || b >= 0x7f && at >= 0 {
 			break
 		}
