@@ -53,6 +53,8 @@ type envelope struct {
 	unexpected             []byte // the first key that no envelope has
 	opFirst                bool   // surfaceOp stands before sourceEventSeqs
 
+	scanned, quiet bool // the scan has looked for loud strings, and found none
+
 	// index holds the members of data where the scan has listed them all.
 	index   []member
 	indexed bool
@@ -138,7 +140,9 @@ func (x *Decoder) scan(row []byte, e *envelope) error {
 		}
 		return &DecodeError{Code: CodeRowNotObject, Stage: StageEnvelope, Seq: -1, Detail: "want a JSON object"}
 	}
+	x.check.loud = false
 	end, err := x.members(row, skipSpace(row, i+1), e)
+	e.scanned, e.quiet = true, !x.check.loud
 	if err == nil {
 		if end = skipSpace(row, end); end != len(row) {
 			err = &SyntaxError{end, "end of the row"}
@@ -211,7 +215,7 @@ func keyAt(b []byte, i int) (key []byte, value int, err error) {
 	if i >= len(b) || b[i] != '"' {
 		return nil, i, &SyntaxError{i, "a key"}
 	}
-	end, err := checkString(b, i)
+	end, _, err := checkString(b, i)
 	if err != nil {
 		return nil, end, err
 	}

@@ -90,6 +90,10 @@ func ValidJSON(raw []byte) error {
 // that nesting costs neither stack nor, up to 512 levels, allocation.
 type validator struct {
 	few [8]uint64 // bit set: object
+	// loud is set by a string value that may be one of the names which version
+	// 4 looks for in messages (see quiet): knowing so here costs less than
+	// looking for it later.
+	loud bool
 }
 
 func (v *validator) value(b []byte, i int) (int, error) {
@@ -102,10 +106,14 @@ func (v *validator) value(b []byte, i int) (int, error) {
 		}
 		switch c := b[i]; {
 		case c == '"':
-			var err error
-			if i, err = checkString(b, i); err != nil {
-				return i, err
+			end, spelled, err := checkString(b, i)
+			if err != nil {
+				return end, err
 			}
+			if spelled || end-i <= len(`"tool-addition"`) && loudString(b[i:end]) {
+				v.loud = true
+			}
+			i = end
 		case c == '{':
 			i = skipSpace(b, i+1)
 			if i < len(b) && b[i] == '}' {
@@ -201,33 +209,36 @@ func plainRun(b []byte, i int) int {
 	return i
 }
 
-func checkString(b []byte, i int) (int, error) {
+// checkString checks the string that starts at i. spelled says that it spells a
+// character by its number.
+func checkString(b []byte, i int) (end int, spelled bool, err error) {
 	i++
 	for {
 		i = plainRun(b, i)
 		if i >= len(b) {
-			return i, &SyntaxError{i, "the end of a string"}
+			return i, spelled, &SyntaxError{i, "the end of a string"}
 		}
 		switch b[i] {
 		case '"':
-			return i + 1, nil
+			return i + 1, spelled, nil
 		case '\\':
 			if i+1 >= len(b) {
-				return i, &SyntaxError{i, "an escape"}
+				return i, spelled, &SyntaxError{i, "an escape"}
 			}
 			switch b[i+1] {
 			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 				i += 2
 			case 'u':
 				if _, ok := hex4(b, i+2); !ok {
-					return i, &SyntaxError{i, "four hex digits"}
+					return i, spelled, &SyntaxError{i, "four hex digits"}
 				}
+				spelled = true
 				i += 6
 			default:
-				return i, &SyntaxError{i, "an escape"}
+				return i, spelled, &SyntaxError{i, "an escape"}
 			}
 		default:
-			return i, &SyntaxError{i, "no raw control character in a string"}
+			return i, spelled, &SyntaxError{i, "no raw control character in a string"}
 		}
 	}
 }

@@ -244,11 +244,14 @@ func (l *Ledger) Append(c Candidate) (*Event, error) {
 	}
 	defer l.end()
 	n := l.committed
+	// Readers see the slice grow, but nothing of it beyond committed.
+	l.mu.Lock()
 	l.events = append(l.events[:n], Event{
 		Seq: int64(n), Type: c.Type, Data: c.Data, SurfaceOp: c.SurfaceOp,
 		SourceEventSeqs: c.SourceEventSeqs, Ignorable: c.Ignorable,
 	})
 	ev := &l.events[n]
+	l.mu.Unlock()
 	if c.Time != nil {
 		ev.Time = *c.Time
 	} else {

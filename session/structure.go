@@ -113,7 +113,7 @@ func (s *structure) version4() error {
 	case TypeSystemMessage, TypeDeveloperMessage, TypeToolResult:
 		// These have a shape of their own, whatever they say.
 	default:
-		if quiet(s.e.data) {
+		if s.e.quiet || !s.e.scanned && quiet(s.e.data) {
 			return nil
 		}
 	}
@@ -195,22 +195,23 @@ func (s *structure) content(content []byte, changes, developer bool) error {
 	return nil
 }
 
-// quiet reports whether no string in raw can be one of the names that version 4
-// looks for in messages: neither as it stands, nor by way of an escape. Almost
-// all payloads are, and need not be walked then.
-func quiet(raw []byte) bool {
-	if bytes.Contains(raw, []byte(`\u`)) || bytes.Contains(raw, []byte(`"plugin"`)) || bytes.Contains(raw, []byte(`"developer"`)) {
-		return false
-	}
-	if !bytes.Contains(raw, []byte(`"tool-`)) {
+// loudString reports whether a string value is one of the names that version 4
+// looks for in messages. Almost no payload has one, or spells anything by number,
+// and need not be walked then.
+func loudString(raw []byte) bool {
+	switch string(raw) {
+	case `"plugin"`, `"developer"`, `"tool-result"`, `"tool-addition"`, `"tool-removal"`:
 		return true
 	}
-	for _, name := range [...]string{`"tool-result"`, `"tool-addition"`, `"tool-removal"`} {
-		if bytes.Contains(raw, []byte(name)) {
-			return false
-		}
-	}
-	return true
+	return false
+}
+
+// quiet reports whether no string value in raw, which is valid, is loud or spells
+// a character by its number.
+func quiet(raw []byte) bool {
+	var v validator
+	_, err := v.value(raw, 0)
+	return err == nil && !v.loud
 }
 
 func (s *structure) block(block []byte, changes, developer bool) error {
