@@ -210,7 +210,11 @@ func (c *circuit) failed(t ticket, v verdict, words string) {
 		if words != "" {
 			attrs = append(attrs, slog.String("receiver_words", words))
 		}
-		c.cfg.Logger.Warn("receiver "+status.String(), attrs...)
+		level := slog.LevelWarn
+		if status == Holding {
+			level = slog.LevelError // nothing moves until somebody acts
+		}
+		c.cfg.Logger.Log(context.Background(), level, "receiver "+status.String(), attrs...)
 	}
 	c.failures++
 	c.status, c.reason, c.code = status, v.reason, v.status

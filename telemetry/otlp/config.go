@@ -200,7 +200,7 @@ func loopback(host string) bool {
 }
 
 // newTransport makes the connections. It is shared by all workers.
-func newTransport(c *Config, u *url.URL) (*http.Transport, error) {
+func newTransport(c *Config, u *url.URL, cert *clientCert) (*http.Transport, error) {
 	dialer := &net.Dialer{Timeout: c.Timeout, KeepAlive: 30 * time.Second}
 	if u.Scheme == "http" && !c.AllowPlaintext {
 		// A name such as localhost may resolve to anything.
@@ -237,7 +237,6 @@ func newTransport(c *Config, u *url.URL) (*http.Transport, error) {
 		}
 	}
 	if c.TLS.CertFile != "" {
-		cert := &clientCert{certFile: c.TLS.CertFile, keyFile: c.TLS.KeyFile}
 		if _, err := cert.get(nil); err != nil {
 			return nil, &ConfigError{Field: "TLS", Err: err}
 		}
@@ -251,26 +250,47 @@ func newTransport(c *Config, u *url.URL) (*http.Transport, error) {
 type clientCert struct {
 	certFile, keyFile string
 
-	mu    sync.Mutex
-	stamp [2]fileStamp
-	cert  *tls.Certificate
+	mu     sync.Mutex
+	loaded [2]fileStamp // state of the files at the latest load
+	looked [2]fileStamp // and when changed looked
+	cert   *tls.Certificate
+}
+
+func (c *clientCert) stamps() [2]fileStamp {
+	return [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}
 }
 
 func (c *clientCert) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stamp := [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}
-	if c.cert != nil && stamp == c.stamp {
+	now := c.stamps()
+	if c.cert != nil && now == c.loaded {
 		return c.cert, nil
 	}
 	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	switch {
 	case err == nil:
-		c.cert, c.stamp = &cert, stamp
+		c.cert = &cert
 	case c.cert == nil:
 		return nil, fmt.Errorf("client certificate does not load: %w", err)
 	}
+	c.loaded, c.looked = now, now
 	return c.cert, nil
+}
+
+// changed says once for each change of the files that there was one.
+func (c *clientCert) changed() bool {
+	if c.certFile == "" {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.stamps()
+	if now == c.looked {
+		return false
+	}
+	c.looked = now
+	return true
 }
 
 // fileStamp tells two states of a file apart.

@@ -102,7 +102,6 @@ func New(source Source, cfg Config) (*Deliverer, error) {
 		settled:  make(chan struct{}),
 		warnings: make(map[string]bool),
 	}
-	d.circuit = newCircuit(&d.cfg, h.changed)
 	if pass, ok := u.User.Password(); ok {
 		d.secrets = append(d.secrets, pass)
 	}
@@ -112,11 +111,19 @@ func New(source Source, cfg Config) (*Deliverer, error) {
 	bare := *u
 	bare.User = nil
 	d.url = &bare
+	cert := &clientCert{certFile: cfg.TLS.CertFile, keyFile: cfg.TLS.KeyFile}
 	if d.base == nil {
-		if d.base, err = newTransport(&d.cfg, u); err != nil {
+		if d.base, err = newTransport(&d.cfg, u, cert); err != nil {
 			return nil, err
 		}
 	}
+	d.circuit = newCircuit(&d.cfg, func() bool {
+		if cert.changed() {
+			d.closeIdle() // a connection keeps the certificate that it was made with
+			return true
+		}
+		return h.changed()
+	})
 	return d, nil
 }
 
@@ -178,9 +185,7 @@ func (d *Deliverer) run(ctx context.Context, drain bool) error {
 	d.running = true
 	d.mu.Unlock()
 	defer func() {
-		if t, ok := d.base.(interface{ CloseIdleConnections() }); ok {
-			t.CloseIdleConnections()
-		}
+		d.closeIdle()
 		d.mu.Lock()
 		d.running = false
 		d.mu.Unlock()
@@ -212,6 +217,12 @@ func (d *Deliverer) run(ctx context.Context, drain bool) error {
 		}
 	}
 	return nil
+}
+
+func (d *Deliverer) closeIdle() {
+	if t, ok := d.base.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
 }
 
 func (d *Deliverer) newWorker(ctx context.Context) (*worker, error) {
@@ -252,8 +263,8 @@ func (d *Deliverer) newWorker(ctx context.Context) (*worker, error) {
 	}, nil
 }
 
-// gzipLevel: level 1 of this implementation packs ledger text nearly as well
-// as the standard library's default in a fifth of the time.
+// gzipLevel: level 1 packs ledger text nearly as well as the default level (8.2
+// to 8.7 times, BenchmarkGzip) and costs less.
 const gzipLevel = gzip.BestSpeed
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -356,9 +367,7 @@ func Check(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if t, ok := d.base.(interface{ CloseIdleConnections() }); ok {
-		defer t.CloseIdleConnections()
-	}
+	defer d.closeIdle()
 	w, err := d.newWorker(ctx)
 	if err != nil {
 		return err

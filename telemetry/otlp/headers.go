@@ -26,6 +26,7 @@ type headers struct {
 	stamp   fileStamp
 	ofFile  http.Header
 	fileErr error
+	asked   http.Header // the function's latest
 }
 
 // newHeaders checks everything once, so that a mistake shows at the start.
@@ -64,6 +65,9 @@ func (h *headers) apply(req *http.Request) error {
 	if err := addHeaders(dst, asked); err != nil {
 		return err
 	}
+	h.mu.Lock()
+	h.asked = dst
+	h.mu.Unlock()
 	set(req, dst)
 	return nil
 }
@@ -117,7 +121,7 @@ func (h *headers) problem() error {
 func (h *headers) secrets(fn func(string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, set := range []http.Header{h.fixed, h.ofFile} {
+	for _, set := range []http.Header{h.fixed, h.ofFile, h.asked} {
 		for _, values := range set {
 			for _, v := range values {
 				fn(v)

@@ -111,12 +111,12 @@ func TestAHostileEnvironmentChangesNothing(t *testing.T) {
 // CASES 36: credentials are in no error, state, log line or quarantine entry,
 // also when the receiver echoes them.
 func TestCredentialsShowNowhere(t *testing.T) {
-	const token, pass, key, fileToken = "tok-3f9a8b7c6d", "pa55-w0rd-9x", "qk-77aa88bb99", "ft-1234567890"
+	const token, pass, key, fileToken, asked = "tok-3f9a8b7c6d", "pa55-w0rd-9x", "qk-77aa88bb99", "ft-1234567890", "as-0987654321"
 	file := filepath.Join(t.TempDir(), "headers")
 	if err := os.WriteFile(file, []byte("X-File: "+fileToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	secrets := []string{token, pass, key, fileToken, base64.StdEncoding.EncodeToString([]byte("user:" + pass))}
+	secrets := []string{token, pass, key, fileToken, asked, base64.StdEncoding.EncodeToString([]byte("user:" + pass))}
 	for _, spec := range []string{
 		"401:message=ECHO", "400:message=ECHO", "503:message=ECHO", "302:location=http://user:" + pass + "@127.0.0.1/?k=" + key, "html", "reset", "hang",
 		"partial=1:message=ECHO", "warn=ECHO", "418:message=ECHO", "413:message=ECHO",
@@ -130,6 +130,7 @@ func TestCredentialsShowNowhere(t *testing.T) {
 		cfg.Timeout = 200 * time.Millisecond
 		cfg.Headers = map[string]string{"X-Token": "Bearer " + token}
 		cfg.HeadersFile = file
+		cfg.HeadersFunc = func() (map[string]string, error) { return map[string]string{"X-Asked": asked}, nil }
 		var l logs
 		cfg.Logger = l.logger()
 		d := newDeliverer(t, m, cfg)
@@ -453,6 +454,25 @@ func TestAClientCertificateIsReadAgainWhenItChanges(t *testing.T) {
 	if fmt.Sprint(serials) != fmt.Sprint([]int64{100, 1 << 40, 1 << 40}) {
 		t.Errorf("certificates %v", serials)
 	}
+}
+
+// A client certificate that has run out holds everything; a new one is taken
+// without a restart.
+func TestANewClientCertificateEndsAHold(t *testing.T) {
+	a := newAuthority(t)
+	server := a.server(t, time.Now().Add(time.Hour))
+	server.ClientAuth = tls.RequireAndVerifyClientCert
+	s := startReceiver(t, receiver.Options{TLS: server})
+	cfg := quick(s.URL())
+	cfg.TLS.CAFile = a.certFile
+	cfg.TLS.CertFile, cfg.TLS.KeyFile = a.issue(t, "client", 100, time.Now().Add(-time.Hour))
+	cfg.MinHold, cfg.MaxHold = time.Hour, time.Hour
+	m := newMemory()
+	fill(t, m, "s", 1)
+	d := newDeliverer(t, m, cfg)
+	until(t, d, "hold", func() bool { return d.State().Status == Holding })
+	a.issue(t, "client", 1<<40, time.Now().Add(time.Hour))
+	drain(t, d)
 }
 
 func TestAProxyIsUsedAndItsRefusalIsUnderstood(t *testing.T) {

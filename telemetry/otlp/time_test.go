@@ -174,7 +174,7 @@ func TestHoldingIsRareAndMendedByNewCredentials(t *testing.T) {
 		if n := len(p); n < 250 || n > 300 || p[0] != 15*time.Second || p[n-1] != 5*time.Minute {
 			t.Errorf("%d requests in a day, pauses %v … %v", n, p[0], p[n-1])
 		}
-		if n := l.count("level=WARN"); n != 1 {
+		if n := l.count("level=ERROR"); n != 1 {
 			t.Errorf("said %d times in a day", n)
 		}
 		write("newer")
