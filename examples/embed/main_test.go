@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/otel-bridge/otel-bridge/internal/receiver"
+	"github.com/otel-bridge/otel-bridge/session/jsonl"
+)
+
+func TestEmbeddedSessionArrivesRedacted(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "got.jsonl")
+	file, err := receiver.OpenFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := receiver.Start(receiver.Options{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(context.Background(), srv.URL(), filepath.Join(dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(text)
+	for _, want := range []string{
+		"Where is [REDACTED:acme-order]? My mail is [REDACTED:pii-email].", "It arrives tomorrow.", `"acme.team"`, `"embed-example"`, `"turn/end"`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s has not arrived", want)
+		}
+	}
+	for _, secret := range []string{"ORDER-123456", "jane@example.com"} {
+		if strings.Contains(got, secret) {
+			t.Errorf("%s has arrived", secret)
+		}
+	}
+	ledgers, err := jsonl.DiscoverRoot(filepath.Join(dir, "data", "sessions"))
+	if err != nil || len(ledgers) != 1 {
+		t.Errorf("%d sessions kept as files, %v", len(ledgers), err)
+	}
+}
