@@ -14,3 +14,33 @@ func WithVersion(b []byte, version uint32) []byte {
 
 // Datasync is the sync that the outbox uses, for the bare append beside it.
 var Datasync = datasync
+
+// Reseal makes the checksums of an edited segment or checkpoint right, as far as it can be read.
+func Reseal(b []byte) []byte {
+	if len(b) >= ckptHeaderSize && string(b[:8]) == ckptMagic {
+		if n := le.Uint64(b[24:]); n <= uint64(len(b)-ckptHeaderSize) {
+			le.PutUint32(b[32:], checksum(b[ckptHeaderSize:ckptHeaderSize+int(n)]))
+		}
+		le.PutUint32(b[36:], checksum(b[:36]))
+		return b
+	}
+	if len(b) < segHeaderSize {
+		return b
+	}
+	le.PutUint32(b[108:], checksum(b[:108]))
+	h, ok := decodeSegHeader(b)
+	if !ok {
+		return b
+	}
+	for off := h.dataStart; off+recHeaderSize <= int64(len(b)); {
+		r, _ := parseFixed(b[off:])
+		r.off = off
+		if r.payloadOff()+int64(r.payloadLen) > int64(len(b)) {
+			break
+		}
+		le.PutUint32(b[off+32:], checksum(b[r.payloadOff():r.payloadOff()+int64(r.payloadLen)]))
+		le.PutUint32(b[off+36:], checksumAt(h.salt, h.num, uint64(off), b[off:off+36], b[off+recHeaderSize:off+r.metaLen()]))
+		off = r.end()
+	}
+	return b
+}

@@ -536,7 +536,7 @@ func decodeCheckpoint(b []byte) (c checkpoint, cursors []byte, count int, versio
 	c.highest = le.Uint64(p[64:])
 	segs := int(le.Uint32(p[72:]))
 	p = p[76:]
-	if len(p) < segs*ckptSegSize+4 {
+	if int64(len(p)) < int64(segs)*ckptSegSize+4 {
 		return c, nil, 0, version, false
 	}
 	for range segs {

@@ -22,8 +22,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(crashChildEnv) != "" && len(os.Args) > 1 {
+	if os.Getenv(crashChildEnv) != "" {
 		crashChild()
+		return
+	}
+	if os.Getenv(backlogChildEnv) != "" {
+		backlogChild()
 		return
 	}
 	goleak.VerifyTestMain(m)

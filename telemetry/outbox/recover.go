@@ -494,9 +494,9 @@ func (l *loader) loadSegment(num uint64, lastOne bool) error {
 	}
 	scan := true
 	switch {
-	case h.rewritten && h.entries > 0:
+	case h.rewritten && h.entries > 0 && h.entries <= h.slots && h.dataEnd >= h.dataStart:
 		s.end, s.entries, scan = h.dataEnd, h.entries, false
-	case listed && num < l.ckpt.seg:
+	case listed && num < l.ckpt.seg && info.entries <= s.slots && info.dataEnd >= s.dataStart:
 		s.end, s.entries, scan = info.dataEnd, info.entries, false
 	}
 	if scan {
