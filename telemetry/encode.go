@@ -22,6 +22,7 @@ const (
 	flagBody
 	flagSources
 	flagSeen
+	flagLog
 )
 
 // ErrRecordForm is wrapped by the errors of DecodeRecord: the payload was not
@@ -49,6 +50,9 @@ func (r *Record) AppendBinary(dst []byte) ([]byte, error) {
 	}
 	if f.Seen {
 		flags |= flagSeen
+	}
+	if r.Channel == ChannelLog {
+		flags |= flagLog
 	}
 	dst = append(dst, recordVersion, flags, byte(r.Severity), byte(f.Op))
 	if f.Op == SurfaceReplace {
@@ -99,6 +103,22 @@ func (r *Record) AppendBinary(dst []byte) ([]byte, error) {
 	dst = append(dst, resource...)
 	dst = appendString(dst, r.Scope.Name)
 	dst = appendString(dst, r.Scope.Version)
+	if r.Channel == ChannelLog {
+		log := r.Log
+		if log == nil {
+			log = &LogFields{}
+		}
+		dst = appendString(dst, r.Scope.SchemaURL)
+		dst = appendAttributes(dst, r.Scope.Attributes.ToSlice())
+		dst = binary.AppendVarint(dst, log.TimeNs)
+		dst = binary.AppendVarint(dst, log.ObservedNs)
+		dst = binary.AppendVarint(dst, log.Dropped)
+		dst = appendString(dst, log.SeverityText)
+		dst = append(dst, log.TraceID[:]...)
+		dst = append(dst, log.SpanID[:]...)
+		dst = append(dst, log.TraceFlags)
+		dst = appendValue(dst, log.Body)
+	}
 	return append(dst, r.Body...), nil
 }
 
@@ -223,8 +243,11 @@ func (d *Decoder) Decode(payload []byte) (Record, error) {
 		Inherited:     flags&flagInherited != 0,
 		Severity:      Severity(payload[2]),
 	}
-	if flags&flagOps != 0 {
+	switch {
+	case flags&flagOps != 0:
 		r.Channel = ChannelOps
+	case flags&flagLog != 0:
+		r.Channel = ChannelLog
 	}
 	f := &r.Surface
 	f.Op = SurfaceOp(payload[3])
@@ -273,6 +296,22 @@ func (d *Decoder) Decode(payload []byte) (Record, error) {
 	resource := in.bytes()
 	r.Scope.Name = in.string()
 	r.Scope.Version = in.string()
+	if r.Channel == ChannelLog {
+		log := &LogFields{}
+		r.Scope.SchemaURL = in.string()
+		if kvs := in.attributes(0); len(kvs) > 0 {
+			r.Scope.Attributes = attribute.NewSet(kvs...)
+		}
+		log.TimeNs = in.varint()
+		log.ObservedNs = in.varint()
+		log.Dropped = in.varint()
+		log.SeverityText = in.string()
+		copy(log.TraceID[:], in.take(len(log.TraceID)))
+		copy(log.SpanID[:], in.take(len(log.SpanID)))
+		log.TraceFlags = in.byte()
+		log.Body = in.value(0)
+		r.Log = log
+	}
 	if in.bad {
 		return Record{}, fmt.Errorf("%w: it ends or breaks %d bytes before its end", ErrRecordForm, len(in.b))
 	}

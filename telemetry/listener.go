@@ -139,6 +139,9 @@ func (w *Waterfall) listen(ctx context.Context, r *Record) (out *Record, why Rea
 	out.Type, out.Op, out.UID, out.ObservedMs = r.Type, r.Op, r.UID, r.ObservedMs
 	out.Surface, out.Inherited = r.Surface, r.Inherited
 	out.about, out.consent = r.about, r.consent
+	if (out.Log == nil) != (r.Log == nil) {
+		return nil, ReasonInvalidBody
+	}
 	out.Attributes = lastWins(out.Attributes)
 	out.Policy, out.Redactions, out.Withheld, out.Cut = r.Policy, r.Redactions, r.Withheld, r.Cut
 	return out, ""
@@ -163,6 +166,10 @@ func (r *Record) private() *Record {
 	c.Attributes = slices.Clone(r.Attributes)
 	c.Surface.Sources = slices.Clone(r.Surface.Sources)
 	c.Redactions = slices.Clone(r.Redactions)
+	if r.Log != nil {
+		log := *r.Log
+		c.Log = &log
+	}
 	c.scratch = nil
 	return &c
 }
@@ -173,6 +180,10 @@ func clean(r *Record) {
 	r.EventName = validUTF8(r.EventName)
 	r.Scope.Name = validUTF8(r.Scope.Name)
 	r.Scope.Version = validUTF8(r.Scope.Version)
+	if r.Log != nil {
+		r.Log.SeverityText = validUTF8(r.Log.SeverityText)
+		r.Log.Body = cleanValue(r.Log.Body)
+	}
 	for i, kv := range r.Attributes {
 		if !validKeyValue(kv) {
 			r.Attributes = slices.Clone(r.Attributes)
@@ -209,6 +220,9 @@ func cleanKeyValue(kv attribute.KeyValue) attribute.KeyValue {
 }
 
 func cleanValue(v attribute.Value) attribute.Value {
+	if validValue(v) {
+		return v
+	}
 	switch v.Type() {
 	case attribute.STRING:
 		return attribute.StringValue(validUTF8(v.AsString()))

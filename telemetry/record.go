@@ -17,6 +17,10 @@ const (
 	// ChannelOps is for records in which the bridge speaks of itself and of
 	// what became of a session.
 	ChannelOps
+	// ChannelLog is for records of a program that logs by OpenTelemetry, see
+	// DurableProcessor. They are no events of a ledger: Log holds what only
+	// they have.
+	ChannelLog
 )
 
 // Record is one log record on its way out: what the outbox stores and a
@@ -55,6 +59,8 @@ type Record struct {
 	Attributes []attribute.KeyValue
 	// Body is the payload, one JSON value. Empty for none.
 	Body json.RawMessage
+	// Log is set for records of ChannelLog only.
+	Log *LogFields
 
 	// Resource and Scope are stored with the record.
 	Resource *Resource
@@ -75,6 +81,23 @@ type Record struct {
 	scratch []byte // where redaction may write the body
 	about   int64  // the last event that the record speaks of
 	consent consent
+}
+
+// LogFields is what records of ChannelLog have beside, or instead of, the other
+// fields of a Record.
+type LogFields struct {
+	// TimeNs and ObservedNs are in Unix nanoseconds, 0 where unknown.
+	TimeNs, ObservedNs int64
+	// SeverityText is the program's own.
+	SeverityText string
+	// Body is the body, as the program made it.
+	Body attribute.Value
+	// TraceID, SpanID and TraceFlags tie the record to a span.
+	TraceID    [16]byte
+	SpanID     [8]byte
+	TraceFlags byte
+	// Dropped counts attributes that the program's own limits have cut.
+	Dropped int64
 }
 
 // SurfaceOp is what an event did to the surface.
@@ -145,12 +168,16 @@ func (r *Record) withhold(why Reason, resource *Resource, scope Scope) *Record {
 	if r.Channel == ChannelOps {
 		name = r.Op
 	}
+	var log *LogFields
+	if r.Log != nil {
+		log = &LogFields{TimeNs: r.Log.TimeNs, ObservedNs: r.Log.ObservedNs}
+	}
 	return &Record{
 		Channel: r.Channel, Identity: r.Identity, SessionScoped: r.SessionScoped,
 		Type: r.Type, Op: r.Op, UID: r.UID,
 		TimeMs: r.TimeMs, ObservedMs: r.ObservedMs, Severity: r.Severity,
 		EventName: name, Resource: resource, Scope: scope,
-		Policy: r.Policy, Withheld: why,
+		Policy: r.Policy, Withheld: why, Log: log,
 	}
 }
 
@@ -158,6 +185,9 @@ func (r *Record) withhold(why Reason, resource *Resource, scope Scope) *Record {
 // Times that OTLP can't hold (before 1970, or later than int64 nanoseconds
 // reach) become 0, and AllAttributes has them in milliseconds.
 func (r *Record) Nanoseconds() int64 {
+	if r.Log != nil {
+		return max(r.Log.TimeNs, 0)
+	}
 	if !otlpTime(r.TimeMs) {
 		return 0
 	}
@@ -168,6 +198,9 @@ func otlpTime(ms int64) bool { return ms >= 0 && ms <= math.MaxInt64/1_000_000 }
 
 // ObservedNanoseconds returns the time of capture in Unix nanoseconds.
 func (r *Record) ObservedNanoseconds() int64 {
+	if r.Log != nil {
+		return max(r.Log.ObservedNs, 0)
+	}
 	if !otlpTime(r.ObservedMs) {
 		return 0
 	}
@@ -182,14 +215,17 @@ func (r *Record) AllAttributes() []attribute.KeyValue {
 
 // AppendAttributes appends to dst what AllAttributes returns.
 func (r *Record) AppendAttributes(dst []attribute.KeyValue) []attribute.KeyValue {
-	if r.Channel == ChannelLedger {
+	switch r.Channel {
+	case ChannelLog:
+		return r.appendLogAttributes(dst)
+	case ChannelLedger:
 		dst = append(dst,
 			attribute.String(KeySessionID, r.Identity.SessionID),
 			attribute.Int64(KeyCreatedAt, r.Identity.CreatedAt),
 			attribute.Int(KeyFormatVersion, r.Identity.FormatVersion),
 			attribute.String(KeyEventType, r.Type),
 			attribute.Int64(KeyEventSeq, r.Identity.Seq))
-	} else {
+	case ChannelOps:
 		dst = append(dst, attribute.String(KeyOp, r.Op))
 		if r.SessionScoped {
 			dst = append(dst,
@@ -225,6 +261,21 @@ func (r *Record) AppendAttributes(dst []attribute.KeyValue) []attribute.KeyValue
 	dst = r.Surface.appendAttributes(dst)
 	for _, kv := range r.Attributes {
 		if !reserved(string(kv.Key)) {
+			dst = append(dst, kv)
+		}
+	}
+	return dst
+}
+
+// appendLogAttributes gives the attributes of a program's record as they are,
+// and a uid by which a receiver knows a record that came twice.
+func (r *Record) appendLogAttributes(dst []attribute.KeyValue) []attribute.KeyValue {
+	dst = append(dst, attribute.String(KeyRecordUID, r.UID))
+	if r.Withheld != "" {
+		return append(dst, attribute.String(KeyWithheld, string(r.Withheld)))
+	}
+	for _, kv := range r.Attributes {
+		if kv.Key != KeyRecordUID {
 			dst = append(dst, kv)
 		}
 	}

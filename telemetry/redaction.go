@@ -205,6 +205,9 @@ func (d *Redaction) apply(r *Record) (why Reason) {
 			return ReasonRedaction
 		}
 	}
+	if r.Channel != ChannelLog && slices.ContainsFunc(r.Attributes, isReserved) {
+		r.Attributes = slices.DeleteFunc(slices.Clone(r.Attributes), isReserved)
+	}
 	if r.Attributes, err = d.attributes(r.Attributes, &found); err != nil {
 		return ReasonRedaction
 	}
@@ -216,6 +219,11 @@ func (d *Redaction) apply(r *Record) (why Reason) {
 	}
 	if r.Resource, err = d.resource(r.Resource, &found); err != nil {
 		return ReasonRedaction
+	}
+	if r.Channel == ChannelLog {
+		if why := d.applyLog(r, &found); why != "" {
+			return why
+		}
 	}
 	if len(r.Body) > 0 {
 		dst := r.scratch[:0]
@@ -233,6 +241,32 @@ func (d *Redaction) apply(r *Record) (why Reason) {
 	}
 	slices.SortFunc(found.Counts, func(a, b RuleCount) int { return strings.Compare(a.Rule, b.Rule) })
 	r.Redactions, r.Policy = found.Counts, d.policy
+	return ""
+}
+
+func isReserved(kv attribute.KeyValue) bool { return reserved(string(kv.Key)) }
+
+// applyLog redacts what only the records of programs have.
+func (d *Redaction) applyLog(r *Record, f *Findings) Reason {
+	log := *r.Log
+	var err error
+	if log.SeverityText, err = d.text(log.SeverityText, f); err != nil {
+		return ReasonRedaction
+	}
+	if log.Body, err = d.Value(log.Body, f); err != nil {
+		return ReasonRedaction
+	}
+	if r.Scope.SchemaURL, err = d.text(r.Scope.SchemaURL, f); err != nil {
+		return ReasonRedaction
+	}
+	if r.Scope.Attributes.Len() > 0 {
+		kvs, err := d.attributes(r.Scope.Attributes.ToSlice(), f)
+		if err != nil {
+			return ReasonRedaction
+		}
+		r.Scope.Attributes = attribute.NewSet(kvs...)
+	}
+	r.Log = &log
 	return ""
 }
 
@@ -256,6 +290,7 @@ func (d *Redaction) marker(m *Record) (out *Record) {
 	if m.Scope.Version, err = d.text(m.Scope.Version, &f); err != nil {
 		m.Scope.Version = ""
 	}
+	m.Scope.SchemaURL, m.Scope.Attributes = "", attribute.Set{}
 	if m.Resource, err = d.resource(m.Resource, &f); err != nil {
 		m.Resource = nil
 	}
@@ -334,7 +369,7 @@ func (d *Redaction) resource(r *Resource, f *Findings) (*Resource, error) {
 // rules see their keys, and nested JSON in them. What no rule touched keeps its
 // type and value. The result is not to be changed.
 func (d *Redaction) attributes(kvs []attribute.KeyValue, f *Findings) ([]attribute.KeyValue, error) {
-	kvs = slices.DeleteFunc(slices.Clone(kvs), func(kv attribute.KeyValue) bool { return reserved(string(kv.Key)) })
+	kvs = slices.Clone(kvs)
 	for i, kv := range kvs {
 		if kv.Key == KeyParentID && kv.Value.Type() == attribute.STRING {
 			id, err := d.SessionID(kv.Value.AsString())
@@ -395,7 +430,7 @@ func (d *Redaction) attributes(kvs []attribute.KeyValue, f *Findings) ([]attribu
 }
 
 // mergeRedacted reads redacted attributes back from out, the redacted form of
-// src. Members that are as they were keep their value.
+// src. What is as it was keeps its type.
 func mergeRedacted(kvs []attribute.KeyValue, src, out []byte) ([]attribute.KeyValue, error) {
 	if string(src) == string(out) {
 		return kvs, nil
@@ -407,21 +442,23 @@ func mergeRedacted(kvs []attribute.KeyValue, src, out []byte) ([]attribute.KeyVa
 	merged := make([]attribute.KeyValue, 0, len(kvs))
 	i := -1
 	for now.Next() {
+		key, _ := session.String(now.RawKey())
 		// Dropped members are missing from out; masked keys are not found again.
 		w, at := was, i
-		same := false
-		for w.Next() {
+		found := false
+		for !found && w.Next() {
 			at++
-			if string(w.RawKey()) == string(now.RawKey()) {
-				was, i, same = w, at, true
-				break
-			}
+			found = string(w.RawKey()) == string(now.RawKey())
 		}
-		if same && string(was.Value()) == string(now.Value()) {
-			merged = append(merged, kvs[i])
+		if found {
+			was, i = w, at
+			v, err := mergeValue(kvs[i].Value, was.Value(), now.Value())
+			if err != nil {
+				return nil, err
+			}
+			merged = append(merged, attribute.KeyValue{Key: kvs[i].Key, Value: v})
 			continue
 		}
-		key, _ := session.String(now.RawKey())
 		v, err := BodyValue(now.Value())
 		if err != nil {
 			return nil, err
@@ -429,6 +466,57 @@ func mergeRedacted(kvs []attribute.KeyValue, src, out []byte) ([]attribute.KeyVa
 		merged = append(merged, attribute.KeyValue{Key: attribute.Key(key), Value: v})
 	}
 	return merged, nil
+}
+
+// mergeValue is mergeRedacted for a value.
+func mergeValue(v attribute.Value, src, out []byte) (attribute.Value, error) {
+	if string(src) == string(out) {
+		return v, nil
+	}
+	switch {
+	case v.Type() == attribute.MAP && session.KindOf(out) == session.KindObject:
+		kvs, err := mergeRedacted(v.AsMap(), src, out)
+		return attribute.MapValue(kvs...), err
+	case v.Type() == attribute.SLICE && session.KindOf(out) == session.KindArray:
+		list := v.AsSlice()
+		was, now := session.WalkArray(src), session.WalkArray(out)
+		i := 0
+		for ; now.Next() && was.Next() && i < len(list); i++ {
+			m, err := mergeValue(list[i], was.Value(), now.Value())
+			if err != nil {
+				return attribute.Value{}, err
+			}
+			list[i] = m
+		}
+		if i == len(list) && !now.Next() {
+			return attribute.SliceValue(list...), nil
+		}
+	}
+	return BodyValue(out)
+}
+
+// Value redacts a value of OpenTelemetry, with the keys and the JSON in it, and
+// counts in f. What no rule touched keeps its type.
+func (d *Redaction) Value(v attribute.Value, f *Findings) (attribute.Value, error) {
+	switch v.Type() {
+	case attribute.EMPTY, attribute.BOOL:
+		return v, nil
+	case attribute.STRING:
+		out, err := d.engine.Text(nil, v.AsString(), f)
+		if err != nil || string(out) == v.AsString() {
+			return v, err
+		}
+		return attribute.StringValue(validUTF8(string(out))), nil
+	}
+	src := appendJSONValue(nil, v)
+	out, err := d.engine.JSON(nil, src, f)
+	if err != nil {
+		return attribute.Value{}, err
+	}
+	if err := session.ValidJSON(out); err != nil {
+		return attribute.Value{}, err
+	}
+	return mergeValue(v, src, session.TrimSpace(out))
 }
 
 func appendJSONString(dst []byte, s string) []byte {

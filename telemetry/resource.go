@@ -40,4 +40,7 @@ func (r *Resource) SchemaURL() string {
 // Scope is the instrumentation scope of a record.
 type Scope struct {
 	Name, Version string
+	// SchemaURL and Attributes are set for records of ChannelLog only.
+	SchemaURL  string
+	Attributes attribute.Set
 }

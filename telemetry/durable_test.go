@@ -1,0 +1,242 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	apilog "go.opentelemetry.io/otel/log"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
+)
+
+// kept is the last processor of a provider, an exporter's place.
+type kept struct{ records []sdklog.Record }
+
+func (k *kept) OnEmit(_ context.Context, r *sdklog.Record) error {
+	k.records = append(k.records, r.Clone())
+	return nil
+}
+func (k *kept) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }
+func (k *kept) Shutdown(context.Context) error                         { return nil }
+func (k *kept) ForceFlush(context.Context) error                       { return nil }
+
+func emitSample(p *sdklog.LoggerProvider) {
+	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1, 2}, SpanID: trace.SpanID{3}, TraceFlags: trace.FlagsSampled,
+	}))
+	var r apilog.Record
+	r.SetTimestamp(time.Unix(0, 1796031737881000001))
+	r.SetObservedTimestamp(time.Unix(0, 1796031737881000002))
+	r.SetSeverity(apilog.SeverityWarn2)
+	r.SetSeverityText("careful SECRET")
+	r.SetEventName("login")
+	r.SetBody(attribute.MapValue(attribute.Float64("ratio", 5), attribute.String("note", "a SECRET"),
+		attribute.Slice("list", attribute.Float64Value(1), attribute.StringValue("SECRET"))))
+	r.AddAttributes(attribute.String("k", "SECRET"), attribute.Float64Slice("d", []float64{1, 2}), attribute.String(KeySessionID, "its own"))
+	p.Logger("lib", apilog.WithInstrumentationVersion("v1"), apilog.WithSchemaURL("https://example.com"),
+		apilog.WithInstrumentationAttributes(attribute.String("scope.attr", "x"))).Emit(ctx, r)
+}
+
+func testProvider(processors ...sdklog.Processor) *sdklog.LoggerProvider {
+	opts := []sdklog.LoggerProviderOption{sdklog.WithResource(resource.NewSchemaless(attribute.String("service.name", "prog")))}
+	for _, p := range processors {
+		opts = append(opts, sdklog.WithProcessor(p))
+	}
+	return sdklog.NewLoggerProvider(opts...)
+}
+
+func TestDurableProcessorStoresRecordsWholeAndGivesThemBack(t *testing.T) {
+	o := newModelOutbox()
+	want := &kept{}
+	emitSample(testProvider(NewDurableProcessor(o), want))
+	stored := o.records(t)
+	if len(stored) != 1 {
+		t.Fatalf("%d records", len(stored))
+	}
+	ctx, again, err := stored[0].LogRecord(context.Background(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &kept{}
+	testProvider(got).Logger(stored[0].Scope.Name).Emit(ctx, again)
+	a, b := got.records[0], want.records[0]
+	if !reflect.DeepEqual(a.Body(), b.Body()) || a.TraceID() != b.TraceID() || a.SpanID() != b.SpanID() || a.TraceFlags() != b.TraceFlags() ||
+		!a.Timestamp().Equal(b.Timestamp()) || !a.ObservedTimestamp().Equal(b.ObservedTimestamp()) ||
+		a.Severity() != b.Severity() || a.SeverityText() != b.SeverityText() || a.EventName() != b.EventName() {
+		t.Errorf("got %+v\nwant %+v", a, b)
+	}
+	attrs := attributeMap(stored[0].AllAttributes())
+	if attrs[KeySessionID] != "its own" || len(attrs) != 4 || len(attrs[KeyRecordUID].(string)) != 36 {
+		t.Errorf("attributes %v", attrs)
+	}
+	if s := stored[0].Scope; s.Version != "v1" || s.SchemaURL != "https://example.com" || s.Attributes.Len() != 1 {
+		t.Errorf("scope %+v", s)
+	}
+	if kv := attributeMap(stored[0].Resource.Attributes()); kv["service.name"] != "prog" {
+		t.Errorf("resource %v", stored[0].Resource.Attributes())
+	}
+}
+
+func TestDurableProcessorRedactsBeforeItStores(t *testing.T) {
+	o := newModelOutbox()
+	emitSample(testProvider(NewDurableProcessor(o, WithRedaction(NewRedaction(fakeEngine{}, nil)))))
+	r := o.records(t)[0]
+	if holdsSecret(&r) {
+		t.Errorf("stored %+v", r)
+	}
+	want := attribute.MapValue(attribute.Float64("ratio", 5), attribute.String("note", "a [REDACTED:fake-secret]"),
+		attribute.Slice("list", attribute.Float64Value(1), attribute.StringValue("[REDACTED:fake-secret]")))
+	if !reflect.DeepEqual(r.Log.Body, want) {
+		t.Errorf("body %v, want %v", r.Log.Body, want)
+	}
+	again := NewRedaction(fakeEngine{hash: "2"}, nil)
+	if out := again.Again(&r); out.Policy != "fake:2" || !reflect.DeepEqual(out.Log.Body, want) {
+		t.Errorf("again %+v", out.Log)
+	}
+}
+
+func TestDurableProcessorStoresAMarkerOfWhatItCannotRedact(t *testing.T) {
+	o := newModelOutbox()
+	p := NewDurableProcessor(o, WithRedaction(NewRedaction(fakeEngine{}, nil)))
+	var r apilog.Record
+	r.SetBody(attribute.StringValue("FAIL SECRET"))
+	r.AddAttributes(attribute.String("k", "v"))
+	testProvider(p).Logger("l").Emit(context.Background(), r)
+	m := o.records(t)[0]
+	if m.Withheld != ReasonRedaction || holdsSecret(&m) || len(m.AllAttributes()) != 2 || m.Log.Body.Type() != attribute.EMPTY {
+		t.Errorf("%+v", m)
+	}
+	if s := p.Stats(); s != (DurableStats{Committed: 1, Withheld: 1}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// fullOutbox has no room until it is told.
+type fullOutbox struct {
+	*modelOutbox
+	room chan struct{}
+}
+
+func (o *fullOutbox) Commit(ctx context.Context, b *outbox.Batch) (outbox.ID, error) {
+	select {
+	case <-o.room:
+		return o.modelOutbox.Commit(ctx, b)
+	default:
+		return 0, outbox.ErrFull
+	}
+}
+
+func (o *fullOutbox) WaitRoom(ctx context.Context) error {
+	select {
+	case <-o.room:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func TestDurableProcessorWaitsForRoomAndThenRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &fullOutbox{newModelOutbox(), make(chan struct{})}
+		p := NewDurableProcessor(o, WithWait(time.Minute))
+		var record sdklog.Record
+		begin := time.Now()
+		if err := p.OnEmit(t.Context(), &record); !errors.Is(err, outbox.ErrFull) || time.Since(begin) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.OnEmit(ctx, &record); !errors.Is(err, outbox.ErrFull) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		var emits sync.WaitGroup
+		for range 3 {
+			emits.Go(func() {
+				if err := p.OnEmit(t.Context(), &record); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		flushed, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if err := p.ForceFlush(flushed); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("flush did not wait: %v", err)
+		}
+		close(o.room)
+		emits.Wait()
+		if err := p.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := p.OnEmit(t.Context(), &record); err != nil {
+			t.Error(err)
+		}
+		if s := p.Stats(); s != (DurableStats{Committed: 3, Refused: 2}) || len(o.entries) != 3 {
+			t.Errorf("%+v, %d entries", s, len(o.entries))
+		}
+	})
+}
+
+func TestRedactingProcessorRedactsForThoseBehindIt(t *testing.T) {
+	behind := &kept{}
+	emitSample(testProvider(NewRedactingProcessor(NewRedaction(fakeEngine{}, nil)), behind))
+	r := behind.records[0]
+	var all strings.Builder
+	all.WriteString(r.Body().Emit() + r.SeverityText() + r.EventName())
+	r.WalkAttributes(func(kv attribute.KeyValue) bool { all.WriteString(kv.Value.Emit()); return true })
+	if strings.Contains(all.String(), "SECRET") && strings.Count(all.String(), "SECRET") > strings.Count(all.String(), "[REDACTED:fake-secret]") {
+		t.Errorf("passed on: %s", all.String())
+	}
+
+	// Where the scope matches, nothing of the record is passed on.
+	var rec apilog.Record
+	rec.SetBody(attribute.StringValue("body"))
+	testProvider(NewRedactingProcessor(NewRedaction(fakeEngine{}, nil)), behind).Logger("SECRET lib").Emit(context.Background(), rec)
+	if r := behind.records[1]; r.Body().Type() != attribute.EMPTY || r.AttributesLen() != 1 {
+		t.Errorf("passed on: %v", r.Body())
+	}
+}
+
+func BenchmarkDurableProcessor(b *testing.B) {
+	for _, emitters := range []string{"1", "16"} {
+		b.Run(emitters+" emitting", func(b *testing.B) {
+			o, err := outbox.Open(b.TempDir(), outbox.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer o.Close()
+			provider := testProvider(NewDurableProcessor(o))
+			logger := provider.Logger("bench")
+			var r apilog.Record
+			r.SetBody(attribute.StringValue(strings.Repeat("x", 1000)))
+			if emitters == "16" {
+				b.SetParallelism(8)
+			} else {
+				b.SetParallelism(1)
+			}
+			b.ReportAllocs()
+			b.SetBytes(1000)
+			if emitters == "1" {
+				for b.Loop() {
+					logger.Emit(context.Background(), r)
+				}
+				return
+			}
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					logger.Emit(context.Background(), r)
+				}
+			})
+		})
+	}
+}
