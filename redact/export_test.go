@@ -7,3 +7,22 @@ func BareAutomaton(e *Engine, b []byte) {
 	s.hits = e.machine.scan(b, s.hits[:0])
 	e.states.Put(s)
 }
+
+// NewUnanchored is New with every expression run over the whole text, as
+// gitleaks does.
+func NewUnanchored(o Options) (*Engine, error) {
+	e, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range e.rules {
+		if r.re == nil {
+			continue
+		}
+		r.anchored, r.operator = false, false
+		r.gated = len(r.Keywords) > 0
+	}
+	e.users, e.always, e.numbers, e.runs, e.keyed, e.byPath, e.within = nil, nil, nil, nil, nil, nil, nil
+	e.index()
+	return e, nil
+}

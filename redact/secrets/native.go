@@ -59,6 +59,14 @@ func terminator(text []byte, i int) int {
 	return -1
 }
 
+// terminatorFold is the same under (?i).
+func terminatorFold(text []byte, i int) int {
+	if i+1 < len(text) && text[i] == '\\' && (text[i+1] == 'N' || text[i+1] == 'R') {
+		return 2
+	}
+	return terminator(text, i)
+}
+
 // generic is a match of generic-api-key's expression.
 type generic struct {
 	start, end           int // the match
@@ -206,7 +214,7 @@ func genericValue(text []byte, v int) (length, term int, ok bool) {
 		e++
 	}
 	if n := e - v; n >= 10 && n <= 150 {
-		if t := terminator(text, e); t >= 0 {
+		if t := terminatorFold(text, e); t >= 0 {
 			return n, t, true
 		}
 	}
@@ -223,7 +231,7 @@ func genericValue(text []byte, v int) (length, term int, ok bool) {
 	for n := 0; n < 3 && e < len(text) && text[e] == '='; n++ {
 		e++
 	}
-	if t := terminator(text, e); t >= 0 {
+	if t := terminatorFold(text, e); t >= 0 {
 		return e - v, t, true
 	}
 	return 0, 0, false
@@ -337,6 +345,9 @@ func skipRunes(text []byte, i, n int) int {
 	return i
 }
 
+// findGitleaksJWT differs from gitleaks in one point: an escaped line end after
+// the token (a backslash and an n) stays, where gitleaks, looking for the group
+// in the match alone, would take it into the secret.
 func findGitleaksJWT(c *redact.Candidate) {
 	text, start := c.Text(), c.Start()
 	if start < c.Skipped() || string(text[start:start+2]) != "ey" || start > 0 && wordByte(text[start-1]) {
