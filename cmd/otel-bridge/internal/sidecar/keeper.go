@@ -159,6 +159,17 @@ func (k *keeper) remove(t *target) {
 	if !t.running {
 		t.puller.Close()
 	}
+	k.releaseChildren(t.id)
+}
+
+// releaseChildren lets those go on that wait for a parent. The caller holds mu.
+func (k *keeper) releaseChildren(parent string) {
+	children := k.waiting[parent]
+	delete(k.waiting, parent)
+	for _, c := range children {
+		c.queued = false
+		k.enqueue(c)
+	}
 }
 
 // forget is told of a file that is gone. What it had is in the data directory.
@@ -176,13 +187,33 @@ func (k *keeper) enqueue(t *target) {
 		t.again = true
 	default:
 		t.queued, t.retry = true, time.Time{}
-		if p := k.byID[t.parent]; t.parent != "" && !t.done && p != nil && !p.done && p.parent != t.id {
+		if t.parent != "" && !t.done && k.waits(t) {
 			k.waiting[t.parent] = append(k.waiting[t.parent], t)
 			return
 		}
 		k.queue = append(k.queue, t)
 		k.signal.Broadcast()
 	}
+}
+
+// waits tells whether a target's parent is on its way to its first pull. Headers
+// may lie: sessions that are each other's parents do not wait. The caller holds
+// mu.
+func (k *keeper) waits(t *target) bool {
+	p := k.byID[t.parent]
+	if p == nil || p.done {
+		return false
+	}
+	for range len(k.byID) {
+		if p == nil || p.done {
+			return true
+		}
+		if p == t {
+			return false
+		}
+		p = k.byID[p.parent]
+	}
+	return false
 }
 
 // run pulls with so many workers until ctx ends, and lets go of all sessions.
@@ -240,22 +271,18 @@ func (k *keeper) settle(t *target, more bool, err error) {
 	t.running = false
 	k.running--
 	t.again = t.again || more && err == nil
-	if !t.gone {
+	if t.gone {
+		t.puller.Close() // it was removed meanwhile
+	} else {
 		k.judge(t, err)
 	}
-	if t.gone {
-		t.puller.Close()
-	} else if t.again {
+	if t.again {
 		k.enqueue(t)
 	}
 	if t.done = t.done || !more || err != nil; !t.done {
 		return
 	}
-	for _, child := range k.waiting[t.id] {
-		child.queued = false
-		k.enqueue(child)
-	}
-	delete(k.waiting, t.id)
+	k.releaseChildren(t.id)
 }
 
 func (k *keeper) judge(t *target, err error) {
