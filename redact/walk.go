@@ -474,7 +474,7 @@ func (s *scan) number(v *view, start, end int, ctx context) {
 // selected applies the rules that take a value by its key or path.
 func (s *scan) selected(get func() *view, ctx context, text []byte, number bool) {
 	for _, r := range s.e.byPath {
-		if s.pathSelected(r) && len(text) > 0 {
+		if s.pathSelected(r) && len(text) > 0 && !isMarker(text) {
 			s.emit(get(), 0, len(text), r)
 		}
 	}
