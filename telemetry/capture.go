@@ -139,6 +139,32 @@ func covered(r *Record) bool {
 	return false
 }
 
+// Covers tells whether consent, as it is now, covers a record that is stored in
+// an outbox stream. When the mode has become narrower, what it does not cover is
+// to be held for an operator. It does not know what an ops record about a
+// session speaks of, and covers none of them under FeedbackOnly.
+func (c *Capture) Covers(stream string, r *Record) bool {
+	switch {
+	case c.cfg.Mode == Full, !r.SessionScoped:
+		return c.cfg.Mode != Disabled
+	case r.Channel != ChannelLedger:
+		return false
+	}
+	value, ok := c.cfg.Outbox.Cursor(stream)
+	if !ok {
+		return false
+	}
+	cur, err := decodeCursor(value)
+	if err != nil || cur.incarnation != r.Identity.Incarnation || r.Inherited {
+		return false
+	}
+	first := int64(0)
+	if c.cfg.FeedbackScope == ScopeLifetime {
+		first = cur.lifetime
+	}
+	return first <= r.Identity.Seq && r.Identity.Seq < cur.feedback
+}
+
 // Policy returns the hash of the redaction policy, or PolicyNone.
 func (c *Capture) Policy() string { return c.policy }
 

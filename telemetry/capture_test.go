@@ -216,6 +216,27 @@ func TestFeedbackScopeSessionReachesBackToTheBeginning(t *testing.T) {
 	}
 }
 
+func TestNarrowerConsentCoversWhatFeedbackOnlyWouldHaveLetOut(t *testing.T) {
+	lines := append(turn(1), "feedback/record {}", "session/end-seed {}")
+	lines = append(lines, turn(2)...)
+	lines = append(lines, "feedback/record {}", "session/title {}")
+	for scope, first := range map[FeedbackScope]int64{ScopeLifetime: 11, ScopeSession: 0} {
+		src := ledger("s", lines...)
+		o := newModelOutbox()
+		pull(t, testCapture(t, o, nil).Session(src, SessionOptions{}))
+		narrow := testCapture(t, o, func(c *Config) { c.Mode, c.FeedbackScope = FeedbackOnly, scope })
+		for i, r := range o.records(t) {
+			want := r.Identity.Seq >= first && r.Identity.Seq <= 20
+			if got := narrow.Covers(o.entries[i].Stream, &r); got != want {
+				t.Errorf("scope %d seq %d: covered %v", scope, r.Identity.Seq, got)
+			}
+		}
+		if narrow.Covers("session/unknown", &o.records(t)[0]) {
+			t.Error("a session without a cursor is covered")
+		}
+	}
+}
+
 // Consent that grows later is no consent for what was written before it, also
 // in sessions that never had feedback.
 func TestSessionSeenUnderFeedbackOnlyIsKnownWhenConsentGrows(t *testing.T) {
@@ -742,7 +763,7 @@ func TestInstallationSurvivesAndCountsGrowingConsent(t *testing.T) {
 }
 
 func FuzzDecodeCursor(f *testing.F) {
-	c := cursor{id: "s", next: 9, points: []point{{3, 7}, {9, 8}}, truncated: []int64{4}, held: &HeldError{Code: "x", Seq: 9}, fingerprint: "1 2"}
+	c := cursor{id: "s", next: 9, feedback: 7, lifetime: 3, skipping: true, points: []point{{3, 7}, {9, 8}}, truncated: []int64{4}, held: &HeldError{Code: "x", Seq: 9}, fingerprint: "1 2"}
 	f.Add(c.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := decodeCursor(b)

@@ -58,6 +58,8 @@ type cursor struct {
 	epoch       uint32 // of the installation's consent, see Installation
 	inherited   inheritance
 	from        int64 // the seq after the last event that was out of scope
+	feedback    int64 // the seq after the last own feedback/record, 0 without one
+	lifetime    int64 // the seq after the last session/end-seed
 	skipping    bool  // what stands in the ledger now is out of scope
 	accepted    bool  // an operator lets the session go on where it has diverged
 	truncated   []int64
@@ -112,6 +114,8 @@ func (c *cursor) encode() []byte {
 	b = binary.AppendUvarint(b, uint64(c.incarnation))
 	b = binary.AppendUvarint(b, uint64(c.epoch))
 	b = binary.AppendUvarint(b, uint64(c.from))
+	b = binary.AppendUvarint(b, uint64(c.feedback))
+	b = binary.AppendUvarint(b, uint64(c.lifetime))
 	b = binary.AppendUvarint(b, uint64(len(c.truncated)))
 	for _, seq := range c.truncated {
 		b = binary.AppendUvarint(b, uint64(seq))
@@ -146,6 +150,8 @@ func decodeCursor(b []byte) (cursor, error) {
 	c.incarnation = uint32(in.uvarint())
 	c.epoch = uint32(in.uvarint())
 	c.from = int64(in.uvarint())
+	c.feedback = int64(in.uvarint())
+	c.lifetime = int64(in.uvarint())
 	for range in.count(1) {
 		c.truncated = append(c.truncated, int64(in.uvarint()))
 	}

@@ -562,8 +562,13 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 	if ev.DataTruncated {
 		s.cur.truncated = append(s.cur.truncated, ev.Seq)
 	}
-	if ev.Type == session.TypeTurnEnd {
+	switch {
+	case ev.Type == session.TypeTurnEnd:
 		s.cur.points = thin(append(s.cur.points, r.chain.here()))
+	case ev.Type == session.TypeEndSeed:
+		s.cur.lifetime = ev.Seq + 1
+	case ev.Type == session.TypeFeedbackRecord && !inherited:
+		s.cur.feedback = ev.Seq + 1
 	}
 	s.cur.next = ev.Seq + 1
 	r.events++
@@ -717,6 +722,10 @@ func (s *Session) diverged(ctx context.Context, common int64, p *Progress) error
 func (s *Session) rewind(seq int64) {
 	s.cur.next = seq
 	s.cur.from = min(s.cur.from, seq)
+	if s.cur.feedback > seq {
+		s.cur.feedback = 0
+	}
+	s.cur.lifetime = min(s.cur.lifetime, seq)
 	s.cur.points = slices.DeleteFunc(slices.Clone(s.cur.points), func(p point) bool { return p.n > seq })
 	s.cur.truncated = slices.DeleteFunc(slices.Clone(s.cur.truncated), func(t int64) bool { return t >= seq })
 	s.cur.fingerprint, s.quiet = "", ""
