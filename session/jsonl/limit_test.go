@@ -200,3 +200,19 @@ func TestOversizedRowWithoutEnvelopeIsReportedWithItsPlace(t *testing.T) {
 		t.Errorf("%v", live.Err())
 	}
 }
+
+// Behind a row that ended the prefix, a reduced payload is no structural fault.
+func TestOversizedRowInATailRefusesNothing(t *testing.T) {
+	long := `{"type":"system/message","seq":2,"time":1,"data":{"turn":1,"step":1,"message":{"id":"m","role":"system","source":{"kind":"plugin","plugin":"p"},"content":[{"type":"text","text":"` +
+		strings.Repeat("x", 3000) + `"}]}},"surfaceOp":"append"}` + "\n"
+	evs, r, err := readAll(write(t, "s.jsonl", []byte(headerV3+rowOf(0)+"{\n"+long)), WithMaxLine(1024))
+	if err != nil || len(evs) != 1 || r.Tail().Row != 3 {
+		t.Errorf("%d events, %v, %+v", len(evs), err, r.Tail())
+	}
+}
+
+func TestOnlyRegularFilesAreOpened(t *testing.T) {
+	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "regular") {
+		t.Errorf("%v", err)
+	}
+}

@@ -236,11 +236,14 @@ func (r *Reader) rejected(row []byte, ln line, cause error) {
 			return
 		}
 		row := ln.data
+		var structure error
 		if ln.over != nil {
-			row = ln.over.row
+			row = ln.over.row // of a payload that is left out nothing can be said
+		} else {
+			structure = session.CheckStructure(r.d, row)
 		}
-		if err := session.CheckStructure(r.d, row); err != nil {
-			r.err, r.done = &CorruptError{File: r.text.path, Row: n, Offset: ln.at.offset, Code: codeOf(err), Err: err}, true
+		if structure != nil {
+			r.err, r.done = &CorruptError{File: r.text.path, Row: n, Offset: ln.at.offset, Code: codeOf(structure), Err: structure}, true
 		} else if isTurnEnd(row) {
 			r.err, r.done = refusal, true
 		}

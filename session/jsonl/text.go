@@ -40,6 +40,14 @@ func (r *offsetReader) Read(p []byte) (int, error) {
 // openText opens path and reads its header line. The encoding is told by the
 // content; the name counts for nothing.
 func openText(path string, o *options) (*text, error) {
+	// Asked before it is opened: opening a pipe waits for its other end.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file; name a session file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -61,13 +69,6 @@ func (t *text) Close() error {
 }
 
 func (t *text) readHeader(o *options) error {
-	info, err := t.f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: not a regular file; name a session file", t.path)
-	}
 	var magic [4]byte
 	n, err := t.f.ReadAt(magic[:], 0)
 	if err != nil && err != io.EOF {
