@@ -42,6 +42,7 @@ receiver was not available).`,
 			return usagef("export: --timeout must be more than zero")
 		}
 		log := a.logger(cfg)
+		a.limitMemory()
 		a.warn(cfg)
 		ledgers, problems := discover(args)
 		for _, p := range problems {

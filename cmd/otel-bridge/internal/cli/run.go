@@ -34,6 +34,7 @@ serves health, creates nothing, and waits.
 		if err != nil {
 			return err
 		}
+		a.limitMemory()
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
 		defer signal.Stop(hangup)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -296,7 +297,7 @@ func (k *keeper) judge(t *target, err error) {
 			k.releaseOldest()
 		}
 		if wasHeld != "" {
-			k.log.Info("session is understood again and goes on", "path", t.path)
+			k.log.Info("session is understood again and goes on", "file", shown(t.path))
 		}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	case errors.As(err, &held):
@@ -304,7 +305,7 @@ func (k *keeper) judge(t *target, err error) {
 		t.held = held.Code
 		if wasHeld != held.Code {
 			k.log.Warn("session is held: its ledger is not understood from here on; it is tried again when it changes",
-				"path", t.path, "seq", held.Seq, "code", held.Code, "error", held.Err)
+				"file", shown(t.path), "seq", held.Seq, "code", held.Code, "error", told(held.Err, t.path))
 		}
 	case errors.Is(err, jsonl.ErrHeaderIncomplete):
 		// Its writer has only begun; the rest will be a change.
@@ -314,8 +315,22 @@ func (k *keeper) judge(t *target, err error) {
 		k.remove(t)
 	default:
 		t.retry = time.Now().Add(retryAfter)
-		k.log.Warn("session cannot be read now; it is tried again", "path", t.path, "error", err)
+		k.log.Warn("session cannot be read now; it is tried again", "file", shown(t.path), "error", told(err, t.path))
 	}
+}
+
+// shown names a ledger in the log: without the directories above the session's
+// own, since those of projects are made of people's paths.
+func shown(path string) string {
+	return "…/" + filepath.Base(filepath.Dir(path)) + "/" + filepath.Base(path)
+}
+
+// told is an error's text, which may name the file, for the log.
+func told(err error, path string) string {
+	if err == nil {
+		return ""
+	}
+	return strings.ReplaceAll(err.Error(), path, shown(path))
 }
 
 func (k *keeper) releaseOldest() {

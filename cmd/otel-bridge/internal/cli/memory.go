@@ -1,0 +1,16 @@
+package cli
+
+import "runtime/debug"
+
+// softMemory is where the garbage collector starts to work harder. What is
+// live at a time is about 40 MiB: batches on their way in and out, the rules of
+// redaction, cursors. Without a limit the collector lets as much again lie
+// about, which is more than the 128 MiB that are promised when lines are long.
+const softMemory = 88 << 20
+
+// limitMemory sets the soft limit, unless GOMEMLIMIT does.
+func (a *app) limitMemory() {
+	if v, ok := a.lookup("GOMEMLIMIT"); !ok || v == "" {
+		debug.SetMemoryLimit(softMemory)
+	}
+}
