@@ -135,33 +135,39 @@ type hit struct {
 
 // scan appends a hit for each literal occurrence, in order of their ends.
 func (a *automaton) scan(text []byte, hits []hit) []hit {
+	return a.scanAt(text, 0, len(text), hits)
+}
+
+// scanAt does so for text[from:to]; positions are those in text.
+func (a *automaton) scanAt(text []byte, from, to int, hits []hit) []hit {
 	if a.next32 != nil {
-		return a.scanWide(text, hits)
+		return a.scanWide(text, from, to, hits)
 	}
 	var (
 		s        uint32
 		next     = a.next
+		class    = &a.class
 		shift    = a.shift & 15
 		firstOut = a.firstOut
 	)
-	for i, c := range text {
-		s = uint32(next[s<<shift|uint32(a.class[c])])
+	for i, c := range text[from:to] {
+		s = uint32(next[s<<shift|uint32(class[c])])
 		if s >= firstOut {
 			for _, id := range a.out[s-firstOut] {
-				hits = append(hits, hit{id, int32(i + 1)})
+				hits = append(hits, hit{id, int32(from + i + 1)})
 			}
 		}
 	}
 	return hits
 }
 
-func (a *automaton) scanWide(text []byte, hits []hit) []hit {
+func (a *automaton) scanWide(text []byte, from, to int, hits []hit) []hit {
 	s := uint32(0)
-	for i, c := range text {
+	for i, c := range text[from:to] {
 		s = a.next32[s<<a.shift|uint32(a.class[c])]
 		if s >= a.firstOut {
 			for _, id := range a.out[s-a.firstOut] {
-				hits = append(hits, hit{id, int32(i + 1)})
+				hits = append(hits, hit{id, int32(from + i + 1)})
 			}
 		}
 	}

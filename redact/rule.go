@@ -219,6 +219,14 @@ func (a *allow) allows(secret, match, line []byte) bool {
 	return hit || stop
 }
 
+// xLogX holds n*log2(n).
+var xLogX = func() (t [256]float64) {
+	for n := 2; n < len(t); n++ {
+		t[n] = float64(n) * math.Log2(float64(n))
+	}
+	return t
+}()
+
 // Entropy is Shannon's entropy over the characters of b, in bits.
 func Entropy(b []byte) float64 {
 	var counts [256]int
@@ -237,14 +245,18 @@ func Entropy(b []byte) float64 {
 	}
 	e := 0.0
 	if ascii {
-		inv := 1 / float64(n)
-		for _, c := range counts {
-			if c > 0 {
-				f := float64(c) * inv
-				e -= f * math.Log2(f)
+		sum := 0.0
+		for _, c := range b { // each count once: it is cleared when it was added
+			if k := counts[c]; k > 1 {
+				if k < len(xLogX) {
+					sum += xLogX[k]
+				} else {
+					sum += float64(k) * math.Log2(float64(k))
+				}
 			}
+			counts[c] = 0
 		}
-		return e
+		return math.Log2(float64(n)) - sum/float64(n)
 	}
 	runes := map[rune]int{}
 	for _, r := range string(b) {
@@ -389,10 +401,10 @@ func (e *Engine) acceptSecret(c *rule, text []byte, ss, se, ms, me int) bool {
 		}
 		return false
 	}
-	if c.precedence <= RankGeneric && check(e.allow) {
+	if check(c.allow) {
 		return false
 	}
-	return !check(c.allow)
+	return c.precedence > RankGeneric || !check(e.allow)
 }
 
 func ruleError(policy, id string, err error) error {

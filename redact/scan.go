@@ -54,6 +54,7 @@ type scan struct {
 	seenGate []bool
 	gates    []int32
 	skip     []int
+	blobs    []window // stretches of base64 data in the current text
 	marks    []window // our own markers in the current text
 	memo     memo
 	cand     Candidate
@@ -464,7 +465,22 @@ func (s *scan) text(v *view) {
 // match runs the rules over the text as it stands.
 func (s *scan) match(v *view) {
 	text := v.text
-	hits := s.e.machine.scan(text, s.hits[:0])
+	hits := s.hits[:0]
+	s.blobs = s.blobs[:0]
+	pos := 0
+	if len(text) > minBlob {
+		for at := 0; ; {
+			start, end, ok := blob(text, at)
+			if !ok {
+				break
+			}
+			at = end
+			hits = s.e.machine.scanAt(text, pos, start+blobEdge, hits)
+			s.blobs = append(s.blobs, window{start + blobEdge, end - blobEdge})
+			pos = end - blobEdge
+		}
+	}
+	hits = s.e.machine.scanAt(text, pos, len(text), hits)
 	s.hits = hits
 	s.marks = s.marks[:0]
 	s.memo = memo{}
@@ -621,8 +637,10 @@ func marker(text []byte, at int) (window, bool) {
 // decode looks at what the text may be an encoded form of.
 func (s *scan) decode(v *view) {
 	text := v.text
-	if b := s.newBuilder(); b.around(text, nextHidden, b.visible) {
-		s.derived(v, b)
+	if !v.plain {
+		if b := s.newBuilder(); b.around(text, nextHidden, b.visible) {
+			s.derived(v, b)
+		}
 	}
 	if bytes.IndexByte(text, '\\') >= 0 {
 		if b := s.newBuilder(); b.around(text, nextBackslash, b.unescape) {
@@ -747,30 +765,46 @@ func (s *scan) pop()            { s.path = s.path[:len(s.path)-1]; s.pathOf = -1
 // digits calls the number rules for each run of digits and their separators.
 func (s *scan) digits(v *view) {
 	text := v.text
+	blobs := s.blobs
 	for i := 2; i < len(text)+2; i += 3 {
 		j := min(i, len(text)-1)
-		if text[j] < '0' || text[j] > '9' {
+		if !digit(text[j]) {
 			continue
 		}
-		start, n := j, 1
-		for start > 0 && numeric(text, start-1) {
-			start--
-			if '0' <= text[start] && text[start] <= '9' {
-				n++
-			}
+		for len(blobs) > 0 && j >= blobs[0].hi {
+			blobs = blobs[1:]
 		}
-		end := j + 1
-		for end < len(text) && numeric(text, end) {
-			if '0' <= text[end] && text[end] <= '9' {
-				n++
-			}
+		if len(blobs) > 0 && j >= blobs[0].lo {
+			i = blobs[0].hi
+			continue
+		}
+		start, end := j, j+1
+		for start > 0 && digit(text[start-1]) {
+			start--
+		}
+		for end < len(text) && digit(text[end]) {
 			end++
 		}
-		for end > start && (text[end-1] < '0' || text[end-1] > '9') {
-			end--
-		}
-		for start < end && text[start] != '+' && text[start] != '(' && (text[start] < '0' || text[start] > '9') {
-			start++
+		n := end - start
+		if start > 0 && separates[text[start-1]] || end < len(text) && separates[text[end]] {
+			for start > 0 && numeric(text, start-1) {
+				start--
+				if digit(text[start]) {
+					n++
+				}
+			}
+			for end < len(text) && numeric(text, end) {
+				if digit(text[end]) {
+					n++
+				}
+				end++
+			}
+			for end > start && !digit(text[end-1]) {
+				end--
+			}
+			for start < end && text[start] != '+' && text[start] != '(' && !digit(text[start]) {
+				start++
+			}
 		}
 		if n >= 7 {
 			for _, r := range s.e.numbers {
@@ -781,6 +815,9 @@ func (s *scan) digits(v *view) {
 		i = max(i, end)
 	}
 }
+
+// separates is set for the bytes that stand between the groups of a number.
+var separates = [256]bool{' ': true, '-': true, '.': true, '(': true, ')': true, '+': true, '/': true}
 
 // numeric reports whether the byte at i belongs to a number as people write
 // them: digits with single separators between.

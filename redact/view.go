@@ -19,6 +19,7 @@ type view struct {
 	base   int
 	whole  int  // > 0: a match anywhere replaces parent[base:base+whole]
 	number bool // the view is a JSON number: its replacement needs quotes
+	plain  bool // ASCII without control characters that hide something
 	joined bool // pieces of several strings; number rules are careful here
 	nested int  // how many JSON strings lie around the text; < 0: unknown
 	depth  int  // decode steps from the root
@@ -578,4 +579,51 @@ func printable(b []byte, tail bool) bool {
 		i += n
 	}
 	return len(b) > 0
+}
+
+// minBlob is the length from which a run of base64 may be data that nobody
+// reads; blobEdge of it is looked at on either side all the same.
+const (
+	minBlob  = 512
+	blobEdge = 128
+)
+
+// blob finds the next run, at or after from, of at least minBlob characters of
+// the standard base64 alphabet that mixes cases and digits as data does, and
+// does not decode to text.
+func blob(text []byte, from int) (start, end int, ok bool) {
+	for i := from + minBlob - 1; i < len(text); i += minBlob {
+		if k := base64Class[text[i]]; k == 0 || k == 3 {
+			continue
+		}
+		start = i
+		for start > from && base64Class[text[start-1]]-1 < 2 {
+			start--
+		}
+		end = i + 1
+		for end < len(text) && base64Class[text[end]]-1 < 2 {
+			end++
+		}
+		if end-start < minBlob || !dataLike(text[start:start+64]) || !dataLike(text[end-64:end]) || textStart(text[start:]) {
+			i = max(i, end-1)
+			continue
+		}
+		return start, end, true
+	}
+	return 0, 0, false
+}
+
+func dataLike(b []byte) bool {
+	var lower, upper, digits int
+	for _, c := range b {
+		switch {
+		case 'a' <= c && c <= 'z':
+			lower++
+		case 'A' <= c && c <= 'Z':
+			upper++
+		case '0' <= c && c <= '9':
+			digits++
+		}
+	}
+	return lower >= 8 && upper >= 8 && digits >= 2
 }

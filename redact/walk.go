@@ -61,11 +61,13 @@ func (s *scan) value(v *view, i, depth int, ctx context) (int, bool) {
 	}
 	switch c := b[i]; {
 	case c == '"':
-		end, escaped, ok := stringEnd(b, i)
+		end, flags, ok := stringScan(b, i)
 		if !ok {
 			return end, false
 		}
-		s.stringValue(s.stringView(v, i+1, end-1, escaped), ctx)
+		d := s.stringView(v, i+1, end-1, flags&hasEscape != 0)
+		d.plain = flags&hasUnicode == 0
+		s.stringValue(d, ctx)
 		return end, true
 	case c == '{':
 		return s.object(v, i, depth, ctx)
@@ -133,7 +135,19 @@ func numberEnd(b []byte, i int) (int, bool) {
 
 // stringEnd finds the end of the string whose quote stands at i.
 func stringEnd(b []byte, i int) (end int, escaped, ok bool) {
+	end, f, ok := stringScan(b, i)
+	return end, f&hasEscape != 0, ok
+}
+
+// What a string holds, as far as its end was looked for.
+const (
+	hasEscape  = 1 << iota // a backslash
+	hasUnicode             // bytes beyond ASCII, or \\u
+)
+
+func stringScan(b []byte, i int) (end int, flags int, ok bool) {
 	i++
+	high := uint64(0)
 	for {
 		// Short strings are the rule; a long clean stretch is crossed by
 		// words.
@@ -142,21 +156,29 @@ func stringEnd(b []byte, i int) (end int, escaped, ok bool) {
 			if special(w) {
 				break
 			}
+			high |= w
 			i += 8
 		}
 		for i < len(b) {
 			c := b[i]
 			if c == '"' {
-				return i + 1, escaped, true
+				if high&0x8080808080808080 != 0 {
+					flags |= hasUnicode
+				}
+				return i + 1, flags, true
 			}
 			if c < 0x20 {
-				return i, escaped, false
+				return i, flags, false
 			}
+			high |= uint64(c)
 			if c == '\\' {
-				escaped = true
+				flags |= hasEscape
 				n := escapeLength(b[i:])
 				if n == 0 {
-					return i, escaped, false
+					return i, flags, false
+				}
+				if n == 6 {
+					flags |= hasUnicode
 				}
 				i += n
 				break
@@ -167,7 +189,7 @@ func stringEnd(b []byte, i int) (end int, escaped, ok bool) {
 			}
 		}
 		if i >= len(b) {
-			return i, escaped, false
+			return i, flags, false
 		}
 	}
 }
@@ -613,7 +635,15 @@ func (s *scan) join(v *view, first int) {
 			continue
 		}
 		n := 0
-		var b *builder
+		for j := i; j < len(pieces) && n < 2; j++ {
+			if pieces[j].hash == h && pieces[j].v.parent == v {
+				n++
+			}
+		}
+		if n < 2 {
+			continue
+		}
+		b := s.newBuilder()
 		argv := false
 		for j := i; j < len(pieces); j++ {
 			if pieces[j].hash != h {
@@ -623,16 +653,9 @@ func (s *scan) join(v *view, first int) {
 			if pieces[j].v.parent != v {
 				continue
 			}
-			if n == 0 {
-				b = s.newBuilder()
-			}
-			n++
 			t := pieces[j].v.text
 			argv = argv || len(t) > 1 && t[0] == '-' && bytes.IndexByte(t, ' ') < 0
 			b.piece(pieces[j].v)
-		}
-		if n < 2 {
-			continue
 		}
 		d := s.newView()
 		*d = view{text: b.text, segs: b.segs, parent: v, nested: -1, depth: v.depth, joined: true}

@@ -146,14 +146,6 @@ func concatAnchor(parts []*syntax.Regexp) (anchor, bool) {
 		after[i] = addWidth(after[i+1], maxWidth(parts[i]))
 	}
 	for i, p := range parts {
-		if a, ok := bestAnchor(p); ok {
-			if i > 0 && a.before == 0 && parts[i-1].Op == syntax.OpWordBoundary {
-				a.each(func(l string, c *condition) { c.boundary = wordStart(l) })
-			}
-			a.before = addWidth(a.before, before[i])
-			a.after = addWidth(a.after, after[i+1])
-			consider(a)
-		}
 		// A run of parts that starts here and is known literally.
 		set := []string{""}
 		stop := len(parts)
@@ -185,6 +177,14 @@ func concatAnchor(parts []*syntax.Regexp) (anchor, bool) {
 			have.boundary = i > 0 && parts[i-1].Op == syntax.OpWordBoundary && wordStart(l)
 		})
 		consider(a)
+		if a, ok := bestAnchor(p); ok {
+			if i > 0 && a.before == 0 && parts[i-1].Op == syntax.OpWordBoundary {
+				a.each(func(l string, c *condition) { c.boundary = wordStart(l) })
+			}
+			a.before = addWidth(a.before, before[i])
+			a.after = addWidth(a.after, after[i+1])
+			consider(a)
+		}
 	}
 	return best, found
 }
