@@ -107,31 +107,33 @@ func (a *app) printFindings(list []redact.Finding) error {
 }
 
 // Text is redacted in windows. A window may end only where redacting both
-// sides apart gives what redacting them together gives; glance is how far the
-// other side is looked into, and windowMax where looking for a place ends.
+// sides apart gives what redacting them together gives; the glance is how far the
+// other side is looked into, and the largest window where looking for a place
+// ends.
 const (
-	windowSize  = 4 << 20
-	glance      = 64 << 10
-	windowMax   = 64 << 20
-	jsonLineMax = 64 << 20
-	readSize    = 256 << 10
-	maxFindings = 10_000
+	windowSize    = 4 << 20
+	glanceSize    = 64 << 10
+	windowLargest = 64 << 20
+	jsonLineMax   = 64 << 20
+	readSize      = 256 << 10
+	maxFindings   = 10_000
 )
 
-var errWindow = fmt.Errorf("a stretch of %s of text cannot be cut anywhere; nothing of it has been written", config.Size(windowMax))
+var errWindow = fmt.Errorf("a stretch of %s of text cannot be cut anywhere; nothing of it has been written", config.Size(windowLargest))
 
 // redactor carries a stream through an engine.
 type redactor struct {
-	engine *redact.Engine
-	out    *bufio.Writer
-	text   []byte // text that has not been redacted yet
-	tried  int    // length of text when no place to cut it was found
-	buf    []byte
-	counts map[[2]string]int
+	engine                    *redact.Engine
+	window, glance, windowMax int
+	out                       *bufio.Writer
+	text                      []byte // text that has not been redacted yet
+	tried                     int    // length of text when no place to cut it was found
+	buf                       []byte
+	counts                    map[[2]string]int
 }
 
 func newRedactor(e *redact.Engine, out *bufio.Writer) *redactor {
-	return &redactor{engine: e, out: out, counts: map[[2]string]int{}}
+	return &redactor{engine: e, window: windowSize, glance: glanceSize, windowMax: windowLargest, out: out, counts: map[[2]string]int{}}
 }
 
 func (r *redactor) run(ctx context.Context, in io.Reader) error {
@@ -162,7 +164,7 @@ func (r *redactor) run(ctx context.Context, in io.Reader) error {
 		}
 		rest = !whole
 		r.text = append(r.text, line...)
-		if err := r.window(); err != nil {
+		if err := r.cut(); err != nil {
 			return err
 		}
 	}
@@ -251,23 +253,23 @@ func (r *redactor) redactText(text []byte) ([]byte, *redact.Report, error) {
 	return out, rep, nil
 }
 
-// window writes the first part of the text when there is enough of it and a
+// cut writes the first part of the text when there is enough of it and a
 // place to cut.
-func (r *redactor) window() error {
-	if len(r.text) < windowSize+glance || len(r.text) < r.tried+windowSize/2 {
+func (r *redactor) cut() error {
+	if len(r.text) < r.window+r.glance || len(r.text) < r.tried+r.window/2 {
 		return nil
 	}
-	for at := len(r.text) - glance; at >= windowSize/2; at = at * 7 / 8 {
-		cut := goodCut(r.text[:at])
+	for at := len(r.text) - r.glance; at >= r.window/2; at = at * 7 / 8 {
+		cut := goodCut(r.text[:at], r.glance)
 		head, rep, err := r.redactText(r.text[:cut])
 		if err != nil {
 			return err
 		}
-		tail, _, err := r.redactText(r.text[cut : cut+glance])
+		tail, _, err := r.redactText(r.text[cut : cut+r.glance])
 		if err != nil {
 			return err
 		}
-		both, _, err := r.redactText(r.text[:cut+glance])
+		both, _, err := r.redactText(r.text[:cut+r.glance])
 		if err != nil {
 			return err
 		}
@@ -278,7 +280,7 @@ func (r *redactor) window() error {
 			return r.write(head)
 		}
 	}
-	if len(r.text) > windowMax {
+	if len(r.text) > r.windowMax {
 		return errWindow
 	}
 	r.tried = len(r.text)
@@ -287,8 +289,8 @@ func (r *redactor) window() error {
 
 // goodCut is the end of text, moved back behind a line end, else a blank, else
 // a whole character, none of them far.
-func goodCut(text []byte) int {
-	near := max(0, len(text)-glance)
+func goodCut(text []byte, far int) int {
+	near := max(0, len(text)-far)
 	for _, sep := range []byte("\n ") {
 		if i := bytes.LastIndexByte(text[near:], sep); i >= 0 {
 			return near + i + 1
