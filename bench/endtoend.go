@@ -19,7 +19,7 @@ type figures struct {
 
 	RecordsPerSecond float64 `json:"records_per_second"`
 	LedgerMBs        float64 `json:"ledger_mb_per_second"` // bytes of JSON lines read
-	BodyMBs          float64 `json:"body_mb_per_second"`   // bytes of text in the bodies that arrived
+	BodyMBs          float64 `json:"body_mb_per_second"`   // bytes of the bodies that arrived, as encoded values
 	CPUPerGB         float64 `json:"cpu_seconds_per_gb"`   // of ledger, user and system, the sender's only
 	PeakRSSMB        float64 `json:"peak_rss_mb"`
 	WireMB           float64 `json:"wire_mb"`
@@ -81,7 +81,7 @@ func (b *bench) carry(ctx context.Context, s *sender, w *workload.Workload, comp
 	share := float64(stats.Distinct) / float64(want)
 	f.RecordsPerSecond = float64(stats.Distinct) / seconds
 	f.LedgerMBs = float64(w.LedgerBytes) * share / mb / seconds
-	f.BodyMBs = float64(stats.TextBytes) / mb / seconds
+	f.BodyMBs = float64(stats.BodyBytes) / mb / seconds
 	f.CPUPerGB = u.CPU.Seconds() / (float64(w.LedgerBytes) * share / 1e9)
 	f.PeakRSSMB = float64(u.PeakRSS) / mb
 	f.WireMB = float64(stats.WireBytes) / mb

@@ -146,9 +146,10 @@ func (b *bench) once(ctx context.Context, f fault, s *sender, w *workload.Worklo
 	if err != nil {
 		return row, err
 	}
-	// What is sent twice may come after what was missing.
+	// What is sent twice may come after what was missing: the peer's first
+	// pause before another attempt is 5 s, more or less a half.
 	if !s.ends {
-		if err := pause(ctx, time.Second); err != nil {
+		if err := pause(ctx, 9*time.Second); err != nil {
 			return row, err
 		}
 		p.stop(time.Minute)

@@ -26,7 +26,6 @@ type Stats struct {
 	WireBytes  int64 `json:"wire_bytes"`
 	PlainBytes int64 `json:"plain_bytes"` // after decompression
 	BodyBytes  int64 `json:"body_bytes"`  // of the bodies, as encoded values, doubles left out
-	TextBytes  int64 `json:"text_bytes"`  // of the strings (keys, values, digits of numbers) in them
 	LastNano   int64 `json:"last_nano"`   // when the last new record was accepted, Unix
 	Malformed  int64 `json:"malformed"`   // requests that could not be read: a fault of the bench or of a sender
 }
@@ -193,7 +192,6 @@ func (rc *Receiver) take(b *work, plain []byte) (lose bool) {
 		}
 		s.Distinct++
 		s.BodyBytes += r.body
-		s.TextBytes += r.text
 		s.LastNano = now
 	}
 	if rc.keep && rc.kept.Len()+len(plain) <= keepLimit {

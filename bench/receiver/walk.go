@@ -13,9 +13,8 @@ import (
 type record struct {
 	session []byte
 	seq     int64
-	event   bool // an event of a ledger: session and seq are known
-	body    int64
-	text    int64
+	event   bool  // an event of a ledger: session and seq are known
+	body    int64 // bytes of the body's encoded value
 }
 
 var errTruncated = errors.New("truncated message")
@@ -86,8 +85,7 @@ func logRecord(log []byte) (r record, err error) {
 		switch num {
 		case 5:
 			r.body = int64(len(data))
-			text, n, err := value(data)
-			r.text, line = n, text
+			line, err = value(data)
 			return err
 		case 6:
 			var key, raw []byte
@@ -103,9 +101,9 @@ func logRecord(log []byte) (r record, err error) {
 			}
 			switch string(key) {
 			case "session.id":
-				r.session, _, err = value(raw)
+				r.session, err = value(raw)
 			case "log.file.path":
-				file, _, err = value(raw)
+				file, err = value(raw)
 			case "event.seq":
 				sequenced = true
 				err = fields(raw, func(num protowire.Number, _ []byte, n uint64) error {
@@ -133,52 +131,15 @@ func logRecord(log []byte) (r record, err error) {
 	return r, nil
 }
 
-// value returns the string of an AnyValue, if it is one, and the number of text
-// bytes in it: strings, keys, and the digits of numbers.
-func value(v []byte) (text []byte, n int64, err error) {
-	err = fields(v, func(num protowire.Number, data []byte, varint uint64) error {
-		switch num {
-		case 1:
+// value returns the string of an AnyValue, if it is one.
+func value(v []byte) (text []byte, err error) {
+	err = fields(v, func(num protowire.Number, data []byte, _ uint64) error {
+		if num == 1 {
 			text = data
-			n += int64(len(data))
-		case 2:
-			n += 4
-		case 3:
-			n += decimals(int64(varint))
-		case 4:
-			n += 8
-		case 5, 6:
-			return fields(data, func(_ protowire.Number, entry []byte, _ uint64) error {
-				if num == 5 {
-					_, k, err := value(entry)
-					n += k
-					return err
-				}
-				return fields(entry, func(num protowire.Number, part []byte, _ uint64) error {
-					if num == 1 {
-						n += int64(len(part))
-						return nil
-					}
-					_, k, err := value(part)
-					n += k
-					return err
-				})
-			})
 		}
 		return nil
 	})
-	return text, n, err
-}
-
-func decimals(v int64) int64 {
-	n := int64(1)
-	if v < 0 {
-		n, v = 2, -v
-	}
-	for ; v >= 10; v /= 10 {
-		n++
-	}
-	return n
+	return text, err
 }
 
 // lineSeq is the seq in the beginning of a ledger's line; a header has none.
