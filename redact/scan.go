@@ -482,6 +482,9 @@ func (s *scan) match(v *view) {
 	}
 	hits = s.e.machine.scanAt(text, pos, len(text), hits)
 	s.hits = hits
+	if len(s.blobs) > 0 {
+		v.blobs = append([]window(nil), s.blobs...)
+	}
 	s.marks = s.marks[:0]
 	s.memo = memo{}
 	for _, h := range hits {
@@ -675,9 +678,22 @@ func (s *scan) mayDecode(v *view) bool {
 }
 
 func (s *scan) base64(v *view) {
+	blobs := v.blobs
 	for pos := 0; ; {
-		start, line1, end, ok := base64Run(v.text, pos)
+		for len(blobs) > 0 && blobs[0].lo-blobEdge <= pos+minBase64 && pos < blobs[0].hi {
+			pos = blobs[0].hi + blobEdge
+			blobs = blobs[1:]
+		}
+		limit := len(v.text)
+		if len(blobs) > 0 {
+			limit = blobs[0].lo - blobEdge
+		}
+		start, line1, end, ok := base64Run(v.text[:limit], pos)
 		if !ok {
+			if limit < len(v.text) {
+				pos = limit
+				continue
+			}
 			return
 		}
 		pos = end

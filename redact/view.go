@@ -17,12 +17,13 @@ type view struct {
 	parent *view
 	segs   []seg // nil: text is parent.text[base:base+len(text)]
 	base   int
-	whole  int  // > 0: a match anywhere replaces parent[base:base+whole]
-	number bool // the view is a JSON number: its replacement needs quotes
-	plain  bool // ASCII without control characters that hide something
-	joined bool // pieces of several strings; number rules are careful here
-	nested int  // how many JSON strings lie around the text; < 0: unknown
-	depth  int  // decode steps from the root
+	whole  int      // > 0: a match anywhere replaces parent[base:base+whole]
+	number bool     // the view is a JSON number: its replacement needs quotes
+	plain  bool     // ASCII without control characters that hide something
+	joined bool     // pieces of several strings; number rules are careful here
+	blobs  []window // stretches of base64 data, where match has found some
+	nested int      // how many JSON strings lie around the text; < 0: unknown
+	depth  int      // decode steps from the root
 }
 
 // seg maps the view's bytes from pos up to the next seg's pos. Unless unit is
@@ -549,6 +550,9 @@ var base64Value = func() (t [256]byte) {
 // textStart decodes the first six bytes: what begins with a control character
 // is no text. It turns away most runs at little cost.
 func textStart(run []byte) bool {
+	if first := base64Value[run[0]]<<2 | base64Value[run[1]]>>4; first&0xc0 == 0x80 {
+		return false // the middle of a character
+	}
 	for i := 0; i < 8; i += 4 {
 		a, b, c, d := base64Value[run[i]], base64Value[run[i+1]], base64Value[run[i+2]], base64Value[run[i+3]]
 		for _, x := range [3]byte{a<<2 | b>>4, b<<4 | c>>2, c<<6 | d} {

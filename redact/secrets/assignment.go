@@ -695,7 +695,7 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 	e = j + len(v)
 	// What decides about a long value stands at its beginning.
 	v = v[:min(len(v), 256)]
-	if len(v) < 3 || shape.Placeholder(v) || pathLike(v) || formatted(v) {
+	if len(v) < 3 || !query && !shell && (word(v) || call(v)) || shape.Placeholder(v) || pathLike(v) || formatted(v) {
 		return 0, 0, false
 	}
 	if len(v) < 20 && hexNumber(v) {

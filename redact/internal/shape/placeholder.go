@@ -33,17 +33,20 @@ func Placeholder(v []byte) bool {
 	if masked(v) {
 		return true
 	}
-	l := bytes.ToLower(v)
-	if nothing[string(l)] {
+	var buf [32]byte
+	l := buf[:min(len(v), len(buf))]
+	for i := range l {
+		c := v[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 32
+		}
+		l[i] = c
+	}
+	if len(v) < len(buf) && nothing[string(l)] {
 		return true
 	}
-	for _, p := range references {
-		if bytes.HasPrefix(l, p) {
-			return true
-		}
-	}
-	for _, p := range instructions {
-		if bytes.HasPrefix(l, p) && !randomTail(v[len(p):]) {
+	for _, p := range prefixes[l[0]] {
+		if bytes.HasPrefix(l, p.text) && (p.reference || !randomTail(v[len(p.text):])) {
 			return true
 		}
 	}
@@ -61,6 +64,22 @@ var references = list("process.env", "os.environ", "os.getenv", "system.getenv",
 
 var instructions = list("your", "<your", "my-", "my_", "insert", "enter", "change", "replace", "put_", "put-", "example", "sample", "dummy",
 	"some-", "some_", "the-", "the_", "placeholder", "fixme", "xxxx")
+
+// prefixes holds both by their first byte.
+var prefixes = func() (t [256][]struct {
+	text      []byte
+	reference bool
+}) {
+	for i, l := range [][][]byte{references, instructions} {
+		for _, p := range l {
+			t[p[0]] = append(t[p[0]], struct {
+				text      []byte
+				reference bool
+			}{p, i == 0})
+		}
+	}
+	return t
+}()
 
 func list(ss ...string) (out [][]byte) {
 	for _, s := range ss {
