@@ -18,6 +18,7 @@ type batch struct {
 	rec      Record
 	cutBuf   []byte
 	payloads []byte
+	keys     []byte
 	entries  []outbox.Entry
 	tapped   []Record
 	bytes    int
@@ -68,9 +69,13 @@ func (b *batch) commit(ctx context.Context, cursors ...outbox.Cursor) error {
 	for i := range b.tapped {
 		b.c.cfg.Tap(&b.tapped[i])
 	}
+	if cap(b.payloads) > 2*batchBytes {
+		b.payloads = nil // a large record is no reason to keep its memory
+	}
 	clear(b.entries)
 	clear(b.tapped)
-	b.entries, b.tapped, b.payloads, b.bytes = b.entries[:0], b.tapped[:0], b.payloads[:0], 0
+	b.entries, b.tapped, b.payloads, b.keys = b.entries[:0], b.tapped[:0], b.payloads[:0], b.keys[:0]
+	b.bytes = 0
 	return nil
 }
 
@@ -114,7 +119,9 @@ func (b *batch) putEvent(ctx context.Context, ev *event) (withheld bool, err err
 	if ev.DataTruncated {
 		b.rec.Withheld = ReasonLineTooLong
 	}
-	return b.put(ctx, &b.rec, EventKey{ev.session, id.Incarnation, id.Seq}.append(nil))
+	start := len(b.keys)
+	b.keys = EventKey{ev.session, id.Incarnation, id.Seq}.append(b.keys)
+	return b.put(ctx, &b.rec, b.keys[start:len(b.keys):len(b.keys)])
 }
 
 // severityOf is ERROR for what failed and INFO for everything else.

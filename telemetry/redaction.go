@@ -67,6 +67,8 @@ type Redaction struct {
 	texts     map[string]cachedText
 	sets      map[string]cachedSet
 	resources map[*Resource]cachedResource
+
+	buffers sync.Pool // of *[]byte
 }
 
 // What is alike from record to record (the type, the working directory, the
@@ -94,12 +96,14 @@ type cachedResource struct {
 // NewRedaction returns redaction by engine. The key, secret to this
 // installation, makes the tokens that stand for session ids.
 func NewRedaction(engine Engine, key []byte) *Redaction {
-	return &Redaction{
+	d := &Redaction{
 		engine: engine, policy: engine.Hash(), key: slices.Clone(key),
 		texts:     make(map[string]cachedText),
 		sets:      make(map[string]cachedSet),
 		resources: make(map[*Resource]cachedResource),
 	}
+	d.buffers.New = func() any { return new([]byte) }
+	return d
 }
 
 // Policy returns the policy's hash.
@@ -315,23 +319,30 @@ func (d *Redaction) text(s string, f *Findings) (string, error) {
 	d.mu.RLock()
 	c, ok := d.texts[s]
 	d.mu.RUnlock()
-	if !ok {
-		out, err := d.engine.Text(nil, s, &c.found)
-		if err != nil {
-			return "", err
+	if ok {
+		f.merge(&c.found)
+		return c.text, nil
+	}
+	return d.newText(s, f)
+}
+
+func (d *Redaction) newText(s string, f *Findings) (string, error) {
+	var c cachedText
+	out, err := d.engine.Text(nil, s, &c.found)
+	if err != nil {
+		return "", err
+	}
+	c.text = s
+	if string(out) != s {
+		c.text = validUTF8(string(out))
+	}
+	if len(s) <= maxCachedLen {
+		d.mu.Lock()
+		if len(d.texts) >= maxCached {
+			clear(d.texts)
 		}
-		c.text = s
-		if string(out) != s {
-			c.text = validUTF8(string(out))
-		}
-		if len(s) <= maxCachedLen {
-			d.mu.Lock()
-			if len(d.texts) >= maxCached {
-				clear(d.texts)
-			}
-			d.texts[s] = c
-			d.mu.Unlock()
-		}
+		d.texts[s] = c
+		d.mu.Unlock()
 	}
 	f.merge(&c.found)
 	return c.text, nil
@@ -369,21 +380,25 @@ func (d *Redaction) resource(r *Resource, f *Findings) (*Resource, error) {
 // rules see their keys, and nested JSON in them. What no rule touched keeps its
 // type and value. The result is not to be changed.
 func (d *Redaction) attributes(kvs []attribute.KeyValue, f *Findings) ([]attribute.KeyValue, error) {
-	kvs = slices.Clone(kvs)
+	if len(kvs) == 0 {
+		return nil, nil
+	}
 	for i, kv := range kvs {
 		if kv.Key == KeyParentID && kv.Value.Type() == attribute.STRING {
 			id, err := d.SessionID(kv.Value.AsString())
 			if err != nil {
 				return nil, err
 			}
-			kvs[i].Value = attribute.StringValue(id)
+			if id != kv.Value.AsString() {
+				kvs = slices.Clone(kvs)
+				kvs[i].Value = attribute.StringValue(id)
+			}
 		}
 	}
-	if len(kvs) == 0 {
-		return nil, nil
-	}
 	simple := true
-	src := []byte{'{'}
+	buf := d.buffers.Get().(*[]byte)
+	defer d.buffers.Put(buf)
+	src := append((*buf)[:0], '{')
 	for i, kv := range kvs {
 		if i > 0 {
 			src = append(src, ',')
@@ -398,6 +413,7 @@ func (d *Redaction) attributes(kvs []attribute.KeyValue, f *Findings) ([]attribu
 		src = appendJSONValue(src, kv.Value)
 	}
 	src = append(src, '}')
+	*buf = src
 	// Only strings, whole numbers and booleans have one JSON form each.
 	if simple = simple && len(src) <= maxCachedLen; simple {
 		d.mu.RLock()
@@ -414,7 +430,7 @@ func (d *Redaction) attributes(kvs []attribute.KeyValue, f *Findings) ([]attribu
 		return nil, err
 	}
 	f.merge(&found)
-	attrs, err := mergeRedacted(kvs, src, out)
+	attrs, err := mergeRedacted(slices.Clone(kvs), src, out)
 	if err != nil {
 		return nil, err
 	}
