@@ -20,9 +20,32 @@ type Controller interface {
 	// Tap calls ready and gives every record that is exported from then on,
 	// until ctx ends.
 	Tap(ctx context.Context, ready func(), emit func(any) error) error
+	// Session does an operation on one session.
+	Session(ctx context.Context, req SessionRequest) error
 	// Reload reads the configuration again.
 	Reload(ctx context.Context) error
 }
+
+// SessionRequest is an operator's wish about one session.
+type SessionRequest struct {
+	Op SessionOp `json:"op"`
+	// Session is the id as records have it.
+	Session string `json:"session"`
+	// To is the seq to go back to (rewind).
+	To int64 `json:"to,omitempty"`
+}
+
+// SessionOp names what is to be done.
+type SessionOp string
+
+// The operations on sessions.
+const (
+	// SessionAccept lets a session go on that is held because its past has
+	// changed.
+	SessionAccept SessionOp = "accept"
+	// SessionRewind has what follows from a seq on go out again.
+	SessionRewind SessionOp = "rewind"
+)
 
 // Answers are lines: {"item":…} for each result, then one {"done":true} or
 // {"error":"…"}. An answer without the last one was cut off.
@@ -58,6 +81,14 @@ func ControlHandler(c Controller) http.Handler {
 			ready := func() { _ = http.NewResponseController(w).Flush() }
 			return c.Tap(r.Context(), ready, emit)
 		})
+	})
+	mux.HandleFunc("POST /v1/session", func(w http.ResponseWriter, r *http.Request) {
+		var req SessionRequest
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&req); err != nil {
+			http.Error(w, "the request is not understood", http.StatusBadRequest)
+			return
+		}
+		answer(w, func(func(any) error) error { return c.Session(r.Context(), req) })
 	})
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, func(func(any) error) error { return c.Reload(r.Context()) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/admin"
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/telemetry"
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
@@ -31,7 +32,39 @@ func (a *app) sessions() *cobra.Command {
 		}
 		return nil
 	})
-	return group(&cobra.Command{Use: "sessions", Short: "Look at captured sessions"}, list)
+	return group(&cobra.Command{Use: "sessions", Short: "Look at captured sessions and steer them"},
+		list,
+		a.steer("accept SESSION", "Let a session go on that is held because its past has changed", admin.SessionAccept),
+		a.steer("rewind SESSION --to SEQ", "Have a session's events go out again from a seq on", admin.SessionRewind),
+	)
+}
+
+// steer makes a command that acts on one session of a running sidecar.
+func (a *app) steer(use, short string, op admin.SessionOp) *cobra.Command {
+	var to int64
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	flags := a.configFile(c).dataDirFlag()
+	if op == admin.SessionRewind {
+		c.Flags().Int64Var(&to, "to", -1, "`seq` of the first event to go out again")
+	}
+	return command(c, func(ctx context.Context, args []string) error {
+		if op == admin.SessionRewind && to < 0 {
+			return usagef("sessions rewind: --to SEQ says where to go back to")
+		}
+		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
+		if err != nil {
+			return err
+		}
+		req := admin.SessionRequest{Op: op, Session: args[0], To: to}
+		err = admin.Call(ctx, cfg.Outbox.Dir, "/v1/session", req, func() {}, func(json.RawMessage) error { return nil })
+		if errors.Is(err, admin.ErrNotRunning) {
+			err = fmt.Errorf("%w; it has to run, since it knows where the session's ledger is", err)
+		}
+		if err != nil {
+			return fmt.Errorf("sessions %s: %w", op, err)
+		}
+		return nil
+	})
 }
 
 // sessionLine is one session as `sessions list` tells of it.

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -18,6 +19,29 @@ func (g *generation) Outbox(ctx context.Context, req admin.OutboxRequest, emit f
 		defer g.p.Deliverer.TryNow()
 	}
 	return admin.ActOnOutbox(ctx, g.p.Outbox, req, emit)
+}
+
+// steered is what an operator may do to a session; *telemetry.Session has it.
+type steered interface {
+	Accept(ctx context.Context) error
+	Rewind(ctx context.Context, seq int64) error
+}
+
+// Session does an operation on one session, between two pulls of it.
+func (g *generation) Session(ctx context.Context, req admin.SessionRequest) error {
+	g.log.Info("operator acts on a session", "operation", string(req.Op), "session", req.Session, "to", req.To)
+	return g.p.keeper.do(ctx, req.Session, func(p puller) error {
+		s, ok := p.(steered)
+		switch {
+		case !ok:
+			return errNoSession
+		case req.Op == admin.SessionAccept:
+			return s.Accept(ctx)
+		case req.Op == admin.SessionRewind:
+			return s.Rewind(ctx, req.To)
+		}
+		return fmt.Errorf("unknown operation %q", req.Op)
+	})
 }
 
 // Status is what `status` tells.

@@ -65,7 +65,8 @@ type keeper struct {
 // target is one ledger file.
 type target struct {
 	path, id, parent string
-	met              bool // its header has been read
+	name             string // the session's id as records have it, once pulled
+	met              bool   // its header has been read
 	puller           puller
 	queued, running  bool
 	again            bool // changed while running
@@ -261,6 +262,7 @@ func (k *keeper) work(ctx context.Context) {
 		k.pulled(t.path, p, err)
 
 		k.mu.Lock()
+		t.name = p.SessionID
 		k.settle(t, p.More, err)
 		k.mu.Unlock()
 	}
@@ -369,6 +371,51 @@ func (k *keeper) tend(ctx context.Context) {
 		}
 		k.mu.Unlock()
 	}
+}
+
+// errNoSession says that no ledger of a session is known here.
+var errNoSession = errors.New("no ledger of that session is below the sources")
+
+// do lets an operation have a session between two pulls, and has it pulled
+// afterwards.
+func (k *keeper) do(ctx context.Context, session string, op func(p puller) error) error {
+	stop := context.AfterFunc(ctx, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.signal.Broadcast()
+	})
+	defer stop()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.named(session)
+	for t != nil && !t.gone && t.running && ctx.Err() == nil {
+		k.signal.Wait()
+	}
+	switch {
+	case t == nil || t.gone:
+		return errNoSession
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	t.running = true
+	k.running++
+	delete(k.awake, t)
+	k.mu.Unlock()
+	err := op(t.puller)
+	k.mu.Lock()
+	k.settle(t, true, err)
+	return err
+}
+
+// named finds a session by its id, as records have it or as the ledger has it.
+// The caller holds mu.
+func (k *keeper) named(session string) *target {
+	for _, t := range k.targets {
+		if t.name == session && session != "" {
+			return t
+		}
+	}
+	return k.byID[session]
 }
 
 // settled waits until nothing is in line or being pulled.
