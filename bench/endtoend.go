@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/otel-bridge/otel-bridge/bench/receiver"
 	"github.com/otel-bridge/otel-bridge/bench/workload"
 )
 
@@ -24,19 +25,25 @@ type figures struct {
 	PeakRSSMB        float64 `json:"peak_rss_mb"`
 	WireMB           float64 `json:"wire_mb"`
 	Fsyncs           int64   `json:"fsyncs"` // -1: not counted
+	Planted          int     `json:"planted"`
+	Visible          int     `json:"visible"` // planted secrets that have arrived; -1: not looked for
 }
 
 const mb = 1e6
 
-// carry runs a sender once over a workload.
-func (b *bench) carry(ctx context.Context, s *sender, w *workload.Workload, compression string, oneCore, sync bool) (figures, error) {
-	f := figures{Fsyncs: -1}
+// carry runs a sender once over a workload; closely: the speed of that run does
+// not count, syncs and planted secrets do.
+func (b *bench) carry(ctx context.Context, s *sender, w *workload.Workload, compression string, oneCore, closely bool) (figures, error) {
+	f := figures{Fsyncs: -1, Planted: len(w.Secrets), Visible: -1}
 	data, err := os.MkdirTemp(b.dir, "data-")
 	if err != nil {
 		return f, err
 	}
 	defer os.RemoveAll(data)
 	if err := b.far.reset(); err != nil {
+		return f, err
+	}
+	if err := b.far.control(receiver.Control{Keep: &closely}); err != nil {
 		return f, err
 	}
 	cmd, err := s.command(job{load: w, data: data, endpoint: b.far.logs(), compression: compression, oneCore: oneCore})
@@ -49,8 +56,9 @@ func (b *bench) carry(ctx context.Context, s *sender, w *workload.Workload, comp
 	}
 	defer p.kill()
 	var counting *syncs
-	if sync {
-		counting, sync = countSyncs(p, filepath.Join(data, "perf"))
+	counted := false
+	if closely {
+		counting, counted = countSyncs(p, filepath.Join(data, "perf"))
 	}
 	want := s.expected(w)
 	stats, err := b.far.wait(ctx, p, want, 20*time.Millisecond, b.limit)
@@ -68,10 +76,17 @@ func (b *bench) carry(ctx context.Context, s *sender, w *workload.Workload, comp
 	if stats.Distinct == 0 || s.ends && u.Exit != 0 {
 		return f, p.failure()
 	}
-	if sync {
+	if counted {
 		if n, ok := counting.count(); ok {
 			f.Fsyncs = n
 		}
+	}
+	if closely {
+		all, err := b.far.kept()
+		if err != nil {
+			return f, err
+		}
+		f.Visible, _ = workload.Visible(all, w.Secrets)
 	}
 	if stats, err = b.far.stats(); err != nil {
 		return f, err
@@ -119,12 +134,12 @@ func (b *bench) compare(ctx context.Context, name string, spec workload.Spec, co
 	}
 	for _, s := range senders {
 		m := medians(all[s.name])
-		if b.countSyncs {
+		if b.closely {
 			f, err := b.carry(ctx, s, w, compression, oneCore, true)
 			if err != nil {
 				return c, fmt.Errorf("%s, %s: %w", name, s.name, err)
 			}
-			m.Fsyncs = f.Fsyncs
+			m.Fsyncs, m.Visible = f.Fsyncs, f.Visible
 		}
 		c.Results[s.name] = m
 	}

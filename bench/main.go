@@ -94,11 +94,11 @@ const (
 
 // bench is one measurement.
 type bench struct {
-	dir        string // everything that is written, removed at the end
-	far        *far
-	runs       int
-	limit      time.Duration // of one run
-	countSyncs bool
+	dir     string // everything that is written, removed at the end
+	far     *far
+	runs    int
+	limit   time.Duration // of one run
+	closely bool          // one more run of each comparison, for what cannot be counted at full speed
 }
 
 func (b *bench) say(format string, args ...any) {
@@ -144,7 +144,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	if _, err := os.Stat("profile/main.go.txt"); err != nil {
 		return errors.New("run it in its own folder: cd bench && go run .")
 	}
-	b := &bench{runs: *runs, limit: 15 * time.Minute, countSyncs: !*quick}
+	b := &bench{runs: *runs, limit: 15 * time.Minute, closely: !*quick}
 	if b.dir, err = os.MkdirTemp(*dir, "otel-bridge-bench-"); err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (b *bench) redactions(bytes int64) ([]redactionRow, error) {
 			b.say("redaction, run %d of %d: %s: %.1f MB/s", run+1, b.runs, way.name, float64(size)/mb/seconds)
 			if run == 0 {
 				rows[i] = redactionRow{Name: way.name, Planted: len(w.Secrets)}
-				rows[i].Visible, rows[i].Left = workload.Visible(out.String(), w.Secrets)
+				rows[i].Visible, rows[i].Left = workload.Visible([]byte(out.String()), w.Secrets)
 			}
 		}
 	}

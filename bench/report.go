@@ -96,7 +96,7 @@ func (r *report) text(out io.Writer) error {
 	t := &table{out: out}
 	for _, c := range r.Comparisons {
 		t.begin(fmt.Sprintf("%s (%s; medians of %d interleaved runs)", c.Name, c.Load, c.Runs),
-			"", "ledger MB/s", "body MB/s", "records/s", "CPU s/GB", "peak RSS MB", "wire MB", "fsyncs", "lost", "doubled")
+			"", "ledger MB/s", "body MB/s", "records/s", "CPU s/GB", "peak RSS MB", "wire MB", "fsyncs", "lost", "doubled", "secrets seen")
 		names := []string{"otel-bridge", "Collector"}
 		for _, name := range names {
 			f, ok := c.Results[name]
@@ -107,11 +107,15 @@ func (r *report) text(out io.Writer) error {
 			if f.Fsyncs < 0 {
 				syncs = "not counted"
 			}
-			t.row(name, num(f.LedgerMBs), num(f.BodyMBs), num(f.RecordsPerSecond), num(f.CPUPerGB), num(f.PeakRSSMB), num(f.WireMB), syncs, fmt.Sprint(f.Lost), fmt.Sprint(f.Duplicates))
+			seen := "not looked for"
+			if f.Visible >= 0 {
+				seen = fmt.Sprintf("%d of %d", f.Visible, f.Planted)
+			}
+			t.row(name, num(f.LedgerMBs), num(f.BodyMBs), num(f.RecordsPerSecond), num(f.CPUPerGB), num(f.PeakRSSMB), num(f.WireMB), syncs, fmt.Sprint(f.Lost), fmt.Sprint(f.Duplicates), seen)
 		}
 		if ours, peer := c.Results[names[0]], c.Results[names[1]]; peer.Seconds > 0 {
 			t.row("ratio", num(ours.LedgerMBs/peer.LedgerMBs), num(ours.BodyMBs/peer.BodyMBs), num(ours.RecordsPerSecond/peer.RecordsPerSecond),
-				num(ours.CPUPerGB/peer.CPUPerGB), num(ours.PeakRSSMB/peer.PeakRSSMB), num(ours.WireMB/peer.WireMB), "", "", "")
+				num(ours.CPUPerGB/peer.CPUPerGB), num(ours.PeakRSSMB/peer.PeakRSSMB), num(ours.WireMB/peer.WireMB), "", "", "", "")
 		}
 		t.end()
 	}

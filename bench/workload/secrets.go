@@ -90,13 +90,29 @@ func SecretKinds() []string {
 	return kinds
 }
 
-// Visible counts the secrets that text holds.
-func Visible(text string, secrets []Secret) (n int, byKind map[string]int) {
+// Visible counts the secrets that text holds, in one pass over it.
+func Visible(text []byte, secrets []Secret) (n int, byKind map[string]int) {
+	const head = 8 // no value is shorter
+	type start = [head]byte
+	starts := map[start][]int{}
+	var likely [1 << 16]bool // by the first two bytes, so that most places cost nothing
+	for i, s := range secrets {
+		k := start([]byte(s.Value[:head]))
+		starts[k] = append(starts[k], i)
+		likely[int(k[0])<<8|int(k[1])] = true
+	}
+	seen := make([]bool, len(secrets))
 	byKind = map[string]int{}
-	for _, s := range secrets {
-		if strings.Contains(text, s.Value) {
-			n++
-			byKind[s.Kind]++
+	for at := 0; at+head <= len(text); at++ {
+		if !likely[int(text[at])<<8|int(text[at+1])] {
+			continue
+		}
+		for _, i := range starts[start(text[at:at+head])] {
+			if s := secrets[i]; !seen[i] && strings.HasPrefix(string(text[at:min(at+len(s.Value), len(text))]), s.Value) {
+				seen[i] = true
+				n++
+				byKind[s.Kind]++
+			}
 		}
 	}
 	return n, byKind
