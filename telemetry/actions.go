@@ -11,11 +11,21 @@ import (
 // Key names the session in the outbox, as in EventKey; "" before the first Pull.
 func (s *Session) Key() string { return s.key }
 
-// Accept lets a session go on that is held because its past has changed: the
-// next Pull continues from the last common point under another incarnation.
+// Hold keeps a session from being captured any further, over restarts too,
+// until it is accepted.
+func (s *Session) Hold(ctx context.Context) error {
+	return s.change(ctx, func() {
+		s.cur.held = &HeldError{Code: CodeOperator, Seq: s.cur.next}
+	})
+}
+
+// Accept lets a held session go on: one that an operator has held as if nothing
+// had been, one whose past has changed from the last common point under another
+// incarnation. A session that cannot be understood stays held.
 func (s *Session) Accept(ctx context.Context) error {
 	return s.change(ctx, func() {
-		s.cur.accepted, s.cur.held = true, nil
+		s.cur.accepted = s.cur.held != nil && s.cur.held.Code == CodeDiverged
+		s.cur.held = nil
 		s.cur.fingerprint, s.quiet = "", ""
 	})
 }

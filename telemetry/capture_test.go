@@ -521,6 +521,50 @@ func TestSkippingSurvivesAHoldAndARestart(t *testing.T) {
 	}
 }
 
+func TestOperatorHoldsASessionUntilItIsAccepted(t *testing.T) {
+	src := ledger("s", turn(1)...)
+	o := newModelOutbox()
+	s := testCapture(t, o, nil).Session(src, SessionOptions{})
+	pull(t, s)
+	if err := s.Hold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	src.append(turn(2)...)
+	for _, s := range []*Session{s, testCapture(t, o, nil).Session(src, SessionOptions{})} {
+		var held *HeldError
+		if _, err := s.Pull(context.Background(), 0); !errors.As(err, &held) || held.Code != CodeOperator || held.Seq != 9 {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pull(t, s)
+	want, _ := captured(t, src, nil)
+	if !reflect.DeepEqual(o.records(t), want) {
+		t.Errorf("got %q and %q", ledgerOf(o.records(t)), opsOf(o.records(t)))
+	}
+}
+
+func TestRewoundSessionSendsTheSameRecordsAgain(t *testing.T) {
+	src := ledger("s", append(turn(1), turn(2)...)...)
+	o := newModelOutbox()
+	s := testCapture(t, o, nil).Session(src, SessionOptions{})
+	pull(t, s)
+	before := o.records(t)
+	if err := s.Rewind(t.Context(), 99); err == nil {
+		t.Error("rewound to what was never captured")
+	}
+	if err := s.Rewind(t.Context(), 9); err != nil {
+		t.Fatal(err)
+	}
+	p := pull(t, s)
+	reconciles(t, p.Outcomes)
+	if again := o.records(t)[len(before):]; !reflect.DeepEqual(again, before[7:]) {
+		t.Errorf("got %q, want %q", ledgerOf(again), ledgerOf(before[7:]))
+	}
+}
+
 func TestLedgerOfAnUnknownVersionIsHeldByName(t *testing.T) {
 	src := ledger("s", turn(1)...)
 	o := newModelOutbox()

@@ -137,6 +137,9 @@ func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed erro
 			return s.held()
 		}
 	}
+	if held := s.cur.held; held != nil && held.Code == CodeOperator {
+		return held
+	}
 	if s.mustSkip() {
 		if err := s.skipToEnd(ctx, p); err != nil {
 			return err
