@@ -52,6 +52,7 @@ type Dialect struct {
 	titleSource      Source
 	ptcStart, ptcEnd string
 	retired          []string
+	ownTypes         []string // known to this version only
 	stepTypes        []string // relations: nothing but their step
 	framesTitles     bool     // relations: a title request has the exact text
 	movedRepairs     bool     // relations: ids of repairs keep an older seq
@@ -99,6 +100,9 @@ var dialects = [MaxVersion + 1]Dialect{
 		stepTypes: []string{TypeAssistantAttempt}, movedRepairs: true,
 		ptcStart: "tool/ptc-dispatch-start", ptcEnd: "tool/ptc-dispatch",
 		retired: []string{"tool/code-dispatch-start", "tool/code-dispatch"},
+		// Of the second implementation of version 3, which the conformance
+		// tables come from; version 4 has developer messages instead.
+		ownTypes: []string{"request/tool-update", "subagent/routing-decision"},
 	}),
 	{
 		version: 4, absoluteCwd: true,

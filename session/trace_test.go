@@ -157,6 +157,7 @@ func TestTraceFollowsTheDialect(t *testing.T) {
 		{"tool/ptc-dispatch", 3, 4},
 		{"feedback/message-put", 2, 4},
 		{TypeFeedbackRecord, 0, 4},
+		{"request/tool-update", 3, 3},
 	} {
 		for version := MinVersion; version <= MaxVersion; version++ {
 			d := dialect(t, version)

@@ -40,14 +40,10 @@ var commonTypes = []string{
 }
 
 // Types that came with the generations that embed streams, and those that came
-// with the protected system head. The last two of the latter are those of the
-// second implementation of version 3 that writes the conformance tables.
+// with the protected system head.
 var (
 	embeddedTypes = []string{TypeAssistantAttempt, "feedback/message-delete", "feedback/message-put"}
-	headTypes     = []string{
-		"deliverables/presented", TypeImageOffload, "subagent/catalog", "workspace/changes",
-		"request/tool-update", "subagent/routing-decision",
-	}
+	headTypes     = []string{"deliverables/presented", TypeImageOffload, "subagent/catalog", "workspace/changes"}
 )
 
 // cores holds the vocabulary of each dialect; it is never changed.
@@ -70,6 +66,7 @@ var cores = func() (all [MaxVersion + 1]*Vocabulary) {
 		if d.systemHead {
 			add(false, headTypes...)
 		}
+		add(false, d.ownTypes...)
 		add(true, d.surface...)
 		all[i] = v
 	}
