@@ -294,6 +294,28 @@ func TestFeedbackOnlyNeverTurnsWhatLiesBeyondIntoARecord(t *testing.T) {
 	}
 }
 
+func TestFeedbackThatWasRolledBackIsNoConsent(t *testing.T) {
+	src := ledger("s", turn(1)...)
+	o := newModelOutbox()
+	s := testCapture(t, o, feedbackOnly).Session(src, SessionOptions{})
+	pull(t, s)
+	src.append("feedback/record {}")
+	pull(t, s)
+	if got := seqsOf(o.records(t)); len(got) != 8 {
+		t.Fatalf("got %v", got)
+	}
+	src.append(turn(2)...)
+	src.append("feedback/record {}")
+	// Before the next look at it, the last append is rolled back.
+	src.events = src.events[:len(src.events)-1]
+	src.cut++
+	src.append("session/title {}")
+	p := pull(t, s)
+	if got := seqsOf(o.records(t)); len(got) != 8 || opsOf(o.records(t)) != nil || p.Beyond != 10 {
+		t.Errorf("got %v, %q, %+v", got, opsOf(o.records(t)), p)
+	}
+}
+
 func TestLedgerThatChangesUnderTheScoutLetsNothingOut(t *testing.T) {
 	src := ledger("s", append(turn(1), "feedback/record {}")...)
 	o := newModelOutbox()
@@ -306,8 +328,8 @@ func TestLedgerThatChangesUnderTheScoutLetsNothingOut(t *testing.T) {
 	}
 }
 
-// swapped gives another ledger from the third opening on: the first is for the
-// header, the second for the scout.
+// swapped gives capture another ledger than the scout: the first opening is for
+// the header, then they take turns.
 type swapped struct {
 	*memSource
 	other *memSource
@@ -315,7 +337,7 @@ type swapped struct {
 }
 
 func (s *swapped) Open() (Ledger, error) {
-	if s.n++; s.n > 2 {
+	if s.n++; s.n > 1 && s.n%2 == 1 {
 		return s.other.Open()
 	}
 	return s.memSource.Open()

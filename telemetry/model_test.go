@@ -62,7 +62,7 @@ func (o *modelOutbox) Cursor(key string) ([]byte, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	v, ok := o.cursors[key]
-	return slices.Clone(v), ok
+	return append([]byte{}, v...), ok // never nil, as the outbox has it
 }
 
 func (o *modelOutbox) Cursors(prefix string, fn func(string, []byte) bool) {

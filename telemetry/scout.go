@@ -31,31 +31,28 @@ func (s *scout) close() {
 // scan takes the scout to the end of what is there, and returns the watermark:
 // the seq of the last event that consent covers, -1 for none.
 func (s *Session) scan(ctx context.Context) (int64, error) {
-	for range 3 {
-		if s.scout == nil || s.scout.held != nil {
-			s.scout.close()
-			s.scout = nil
-			if err := s.sendScout(); err != nil {
-				return -1, err
-			}
-		}
-		before := s.scout.adm.next()
-		err := s.scout.advance(ctx, s.seed)
-		idle := s.scout.adm.next() == before && before > 0
-		if truncated(err) || err == nil && idle && s.now != "" && replaced(s.scout.led) {
-			s.scout.close()
-			s.scout = nil
-			continue
-		}
-		if err != nil {
+	if s.scout != nil && s.scout.held != nil {
+		s.scout.close()
+		s.scout = nil
+	}
+	if s.scout == nil {
+		if err := s.sendScout(); err != nil {
 			return -1, err
 		}
-		if s.c.cfg.FeedbackScope == ScopeLifetime && s.scout.feedback < s.scout.lifetime {
-			return -1, nil // that feedback was about an earlier lifetime
-		}
-		return s.scout.feedback, nil
 	}
-	return -1, errChanging
+	before := s.scout.adm.next()
+	err := s.scout.advance(ctx, s.seed)
+	idle := s.scout.adm.next() == before && before > 0
+	if truncated(err) || err == nil && idle && s.now != "" && replaced(s.scout.led) {
+		return -1, errChanging
+	}
+	if err != nil {
+		return -1, err
+	}
+	if s.c.cfg.FeedbackScope == ScopeLifetime && s.scout.feedback < s.scout.lifetime {
+		return -1, nil // that feedback was about an earlier lifetime
+	}
+	return s.scout.feedback, nil
 }
 
 // errChanging says that a ledger changed again and again while it was read.
@@ -67,6 +64,9 @@ func (s *Session) sendScout() error {
 		return heldBy(err, 0)
 	}
 	adm, err := newAdmission(led.Header(), s.c.cfg.EventTypes)
+	if err == nil && sessionKey(s.c.cfg.Installation.Key, led.Header()) != s.key {
+		err = ErrReplaced
+	}
 	if err == nil {
 		s.seed, err = s.src.Inherited()
 	}

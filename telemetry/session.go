@@ -102,12 +102,15 @@ func (c *Capture) Session(src Source, opts SessionOptions) *Session {
 func (s *Session) Pull(ctx context.Context, limit int) (Progress, error) {
 	var p Progress
 	err := s.pull(ctx, limit, &p)
+	for range 2 {
+		if !errors.Is(err, errChanging) {
+			break
+		}
+		s.Release()
+		err = s.pull(ctx, limit, &p)
+	}
 	if err != nil {
 		s.sleep()
-	}
-	if errors.Is(err, errChanging) {
-		s.scout.close()
-		s.scout = nil
 	}
 	p.SessionID, p.Next, p.Outcomes = s.cur.id, s.cur.next, s.cur.outcomes
 	if s.scout != nil {
@@ -221,23 +224,34 @@ func (s *Session) meet() error {
 	s.header, s.key, s.batch.stream = &header, key, cursorPrefix+key
 	s.ident = Identity{SessionID: id, CreatedAt: header.CreatedAt, FormatVersion: header.Version}
 	if err := s.load(); err != nil {
+		s.unmeet()
 		return err
 	}
 	s.accounted = s.cur.outcomes
 	return nil
 }
 
+// unmeet forgets which session the source has.
+func (s *Session) unmeet() {
+	if s.key != "" {
+		s.c.disown(s.key, s)
+		s.key = ""
+	}
+}
+
 // load reads the cursor as it is committed.
 func (s *Session) load() error {
 	value, ok := s.c.cfg.Outbox.Cursor(cursorPrefix + s.key)
-	s.durable, s.cur = nil, cursor{epoch: s.c.cfg.Installation.Epoch}
-	if ok {
-		cur, err := decodeCursor(value)
-		if err != nil {
+	cur := cursor{epoch: s.c.cfg.Installation.Epoch}
+	if !ok {
+		value = nil
+	} else {
+		var err error
+		if cur, err = decodeCursor(value); err != nil {
 			return fmt.Errorf("cursor of session %s: %w", s.key, err)
 		}
-		s.durable, s.cur = value, cur
 	}
+	s.durable, s.cur = value, cur
 	s.cur.id, s.cur.createdAt, s.cur.version = s.ident.SessionID, s.ident.CreatedAt, s.ident.FormatVersion
 	s.ident.Incarnation = s.cur.incarnation
 	return nil
@@ -253,10 +267,7 @@ func (s *Session) Release() {
 // Close releases the session and lets another source have it.
 func (s *Session) Close() {
 	s.Release()
-	if s.key != "" {
-		s.c.disown(s.key, s)
-		s.key = ""
-	}
+	s.unmeet()
 }
 
 // sleep drops everything that is not committed.
@@ -270,9 +281,11 @@ func (s *Session) sleep() {
 		return
 	}
 	// A commit whose end was not seen may have been made.
-	if err := s.load(); err == nil {
-		s.c.account(&s.accounted, s.cur.outcomes)
+	if err := s.load(); err != nil {
+		s.unmeet() // and nothing is captured on a guess
+		return
 	}
+	s.c.account(&s.accounted, s.cur.outcomes)
 }
 
 // open starts a reading and the state that goes with it.
@@ -487,6 +500,9 @@ func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progre
 			return err
 		}
 		s.sleep()
+		if s.scout != nil {
+			return errChanging // and how far consent goes has to be seen anew
+		}
 		if err := s.wake(ctx, p); err != nil {
 			return err
 		}
