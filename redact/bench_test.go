@@ -91,3 +91,17 @@ func reportCPU(b *testing.B, start float64, n int) {
 		b.ReportMetric(float64(n)*float64(b.N)/1e6/used, "MB/cpu-s")
 	}
 }
+
+func TestACleanSmallRecordCostsNoAllocation(t *testing.T) {
+	e := builtin(t)
+	r := []byte(`{"type":"tool/result","seq":12,"data":{"turn":1,"message":{"role":"tool","content":[{"type":"text","text":"func open() error {\n\treturn fmt.Errorf(\"open: %w\", err)\n}\n"}]},"usage":{"input_tokens":1234}}}`)
+	dst := make([]byte, 0, 4096)
+	n := testing.AllocsPerRun(200, func() {
+		if _, _, err := e.JSON(dst, r); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n >= 1 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -404,7 +404,7 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 	}
 	s.dropped = false
 	s.pair(v, &pairs, depth, first)
-	if len(within.under) > 0 {
+	if len(within.rules) > 0 {
 		within.apply(s, v, depth)
 	}
 	if s.e.hasDrop {
@@ -841,8 +841,10 @@ func (s *scan) pair(v *view, p *pair, depth, first int) {
 
 // within collects the members of an object that a rule with Within may take.
 type within struct {
-	rules []*rule // whose member has the right value
-	under []memberRange
+	rules []*rule        // whose member has the right value
+	first [2]memberRange // most objects have few such members
+	n     int
+	more  []memberRange
 }
 
 type memberRange struct {
@@ -857,13 +859,24 @@ func (w *within) add(s *scan, v *view, key []byte, start, end int) {
 		}
 	}
 	if c := v.text[start]; c == '{' || c == '[' || c == '"' {
-		w.under = append(w.under, memberRange{key, start, end})
+		if w.n < len(w.first) {
+			w.first[w.n] = memberRange{key, start, end}
+			w.n++
+		} else {
+			w.more = append(w.more, memberRange{key, start, end})
+		}
 	}
 }
 
 func (w *within) apply(s *scan, v *view, depth int) {
 	for _, r := range w.rules {
-		for _, m := range w.under {
+		for i := 0; i < w.n+len(w.more); i++ {
+			var m memberRange
+			if i < w.n {
+				m = w.first[i]
+			} else {
+				m = w.more[i-w.n]
+			}
 			for _, u := range r.Within.Under {
 				if !equalFold(m.key, u) {
 					continue

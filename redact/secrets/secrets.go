@@ -33,9 +33,15 @@ func Policy() *redact.Policy { return build() }
 
 func rules() []redact.Rule {
 	rs := []redact.Rule{
-		{ // A UUID is a name: session_key=<uuid>. Where the key says password or token, our own rules take it.
-			ID:         "generic-api-key",
-			Allowlists: []redact.Allowlist{{Regexes: []string{`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`}}},
+		{
+			// A UUID is a name: session_key=<uuid>. Where the key says password or
+			// token, our own rules take it. And go.sum's and lock files' hashes
+			// stand behind names of modules, which say "token" and "auth" too.
+			ID: "generic-api-key",
+			Allowlists: []redact.Allowlist{
+				{Regexes: []string{`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`}},
+				{RegexTarget: "match", Regexes: []string{`\bh1:[A-Za-z0-9+/]{43}=|\bsha(?:1|256|384|512)[-:]`}},
+			},
 		},
 		keyRule(),
 		assignmentRule(),
