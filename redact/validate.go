@@ -197,7 +197,7 @@ func ChineseID(b []byte) bool {
 		return n
 	}
 	year, month, day := num(b[6:10]), num(b[10:12]), num(b[12:14])
-	if b[0] == '0' || year < 1900 || year > 2099 || month < 1 || month > 12 || day < 1 || day > 31 {
+	if b[0] == '0' || year < 1800 || year > 2099 || month < 1 || month > 12 || day < 1 || day > 31 {
 		return false
 	}
 	last := b[17]

@@ -578,7 +578,7 @@ func printable(b []byte, tail bool) bool {
 		}
 		r, n := utf8.DecodeRune(b[i:])
 		if r == utf8.RuneError && n <= 1 {
-			return tail && len(b)-i < utf8.UTFMax && i > 0
+			return tail && i > 0 && !utf8.FullRune(b[i:])
 		}
 		i += n
 	}

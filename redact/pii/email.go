@@ -77,8 +77,8 @@ func findEmail(c *redact.Candidate) {
 	if fileName(tld) && !bytes.Contains(domain, []byte("mail")) {
 		return
 	}
-	// user:password@host: the rule for URLs.
-	if before(text, a, ":") && schemeBefore(text, a) {
+	// user@host and user:password@host in a URL: the rule for URLs.
+	if before(text, a, "://") || before(text, a, ":") && schemeBefore(text, a) {
 		return
 	}
 	// logo@2x.png, package@1.2.3
@@ -118,7 +118,7 @@ func schemeBefore(text []byte, i int) bool {
 func fileName(tld []byte) bool {
 	switch string(bytes.ToLower(tld)) {
 	case "png", "jpg", "jpeg", "gif", "svg", "webp", "js", "ts", "jsx", "tsx", "mjs", "cjs", "css", "scss", "json", "html", "htm", "go", "java", "class", "rb",
-		"php", "txt", "md", "yaml", "yml", "toml", "lock", "tgz", "tar", "gz", "zip", "xml", "log", "local", "service", "internal", "timer", "socket", "target", "git":
+		"php", "txt", "md", "yaml", "yml", "toml", "lock", "tgz", "tar", "gz", "zip", "xml", "log", "service", "timer", "socket", "target", "git":
 		return true
 	}
 	return false

@@ -131,7 +131,7 @@ func mayAssign(text []byte, n *name) bool {
 			return valueBefore(text, n.start)
 		}
 		first := text[n.start]
-		return n.flag || 'A' <= first && first <= 'Z' || first|0x20 == 'p' && netrcBefore(text, n.start)
+		return n.flag || 'A' <= first && first <= 'Z' || first|0x20 == 'p' && netrcBefore(text, n.start) || setBefore(text, n.start)
 	case '\n', '\r', ';', '-':
 		return valueBefore(text, n.start)
 	}
@@ -453,7 +453,7 @@ func wordValue(text []byte, i int, n *name) (int, int, bool) {
 		return 0, 0, false
 	}
 	netrc := n.class == passwordKey && !n.flag && netrcBefore(text, n.start)
-	env := n.upper && envBefore(text, n.start)
+	env := n.upper && envBefore(text, n.start) || setBefore(text, n.start)
 	if !n.flag && !netrc && !env {
 		return 0, 0, false
 	}
@@ -492,6 +492,16 @@ func comparison(v []byte) bool {
 func netrcBefore(text []byte, at int) bool {
 	lo := max(0, at-200)
 	return bytes.Contains(text[lo:at], []byte("login ")) || bytes.Contains(text[lo:at], []byte("machine "))
+}
+
+// setBefore: aws configure set NAME V, npm config set NAME V.
+func setBefore(text []byte, at int) bool {
+	for _, w := range [...]string{"configure set ", "config set ", "secrets set ", "secret set ", "env set "} {
+		if at >= len(w) && string(text[at-len(w):at]) == w {
+			return true
+		}
+	}
+	return false
 }
 
 func envBefore(text []byte, at int) bool {

@@ -34,7 +34,7 @@ func commandRule() redact.Rule {
 		ID:          "bridge-command",
 		Description: "The password argument of curl -u, mysql -p, sshpass -p, redis-cli -a, docker login -p, openssl pass:, keytool, ldap tools, and of echo … | docker login.",
 		Literals: []string{"curl ", "wget ", "mysql", "mariadb", "sshpass", "redis-cli", "docker login", "podman login", "helm registry login", "pass:", "-storepass", "-keypass", "ldap",
-			"mongo", "smbclient", "htpasswd ", "unzip -p", "zip -p", "7z ", "gpg ", "net use", "--password-stdin", "xfreerdp", "sqlcmd", "mongodump", "rabbitmqctl", "http -a", "az login", "cqlsh", "--user "},
+			"mongo", "smbclient", "htpasswd ", "unzip -p", "zip -p", "7z ", "gpg ", "net use", "--password-stdin", "xfreerdp", "sqlcmd", "mongodump", "rabbitmqctl", "http -a", "az login", "cqlsh", "--user ", "sudo -s", "openssl "},
 		Find: findCommand,
 	}
 }
@@ -73,6 +73,7 @@ var commands = []commandFlags{
 	{"gpg", []string{"--passphrase"}, false, false},
 	{"sqlcmd", []string{"-P"}, false, false},
 	{"az login", []string{"-p"}, false, false},
+	{"openssl", []string{"-k"}, false, false},
 	{"cqlsh", []string{"-p"}, false, false},
 	{"http", []string{"-a"}, false, true},
 }
@@ -90,7 +91,7 @@ func findCommand(c *redact.Candidate) {
 			emitWord(c, text, i)
 		}
 		return
-	case "--password-stdin":
+	case "--password-stdin", "sudo -s":
 		findEcho(c)
 		return
 	case "--user ":

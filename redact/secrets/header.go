@@ -66,6 +66,10 @@ func findAuthorization(c *redact.Candidate) {
 		}
 	}
 	e := credentialEnd(text, i)
+	if bytes.HasSuffix(text[i:e], []byte("=")) && e < len(text) && text[e] == '"' {
+		findDigest(c, i)
+		return
+	}
 	v := text[i:e]
 	if len(v) < 6 && !(known && len(v) > 0) || shape.Placeholder(v) || !known && !secretish(v) || known && word(v) && len(v) < 20 || call(v) || formatted(v) {
 		return
@@ -74,6 +78,22 @@ func findAuthorization(c *redact.Candidate) {
 		return
 	}
 	c.Emit(i, e)
+}
+
+// findDigest takes the response of name="value" credentials.
+func findDigest(c *redact.Candidate, i int) {
+	text := c.Text()
+	end := min(len(text), i+1024)
+	for _, n := range [...]string{"response=\"", "signature=\"", "mac=\"", "oauth_token=\"", "oauth_signature=\""} {
+		at := bytes.Index(text[i:end], []byte(n))
+		if at < 0 {
+			continue
+		}
+		s := i + at + len(n)
+		if q := bytes.IndexByte(text[s:end], '"'); q > 0 {
+			c.Emit(s, s+q)
+		}
+	}
 }
 
 func credentialEnd(text []byte, i int) int {

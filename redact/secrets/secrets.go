@@ -56,6 +56,7 @@ func rules() []redact.Rule {
 		hashRule(),
 		sqlRule(),
 		pgpassRule(),
+		oracleRule(),
 		chatRule(),
 		walletRule(),
 	}

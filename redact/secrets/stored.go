@@ -232,7 +232,7 @@ func findSaid(c *redact.Candidate) {
 		i++
 	}
 	e := i
-	for e < len(text) && e-i < 128 && text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] < 0x80 && !escapeStop(text, e) && text[e] != '&' {
+	for e < len(text) && e-i < 128 && text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] < 0x80 && !escapeStop(text, e) && !(text[e] == '&' && parameterFollows(text, e)) {
 		e++
 	}
 	for e > i && (text[e-1] == ',' || text[e-1] == ';' || text[e-1] == ')' || text[e-1] == ':' || text[e-1] == '.' || text[e-1] == '>' || text[e-1] == '*' && e-i > 1 && text[e-2] == '*') {
@@ -257,6 +257,32 @@ func findSaid(c *redact.Candidate) {
 		return
 	}
 	c.Emit(i, e)
+}
+
+// parameterFollows: &name= of a query.
+func parameterFollows(text []byte, i int) bool {
+	j := run(text, i+1, func(b byte) bool { return alnum(b) || b == '_' || b == '-' || b == '.' })
+	return j < len(text) && text[j] == '='
+}
+
+// oracleRule reads user/password@ of Oracle's connect strings.
+func oracleRule() redact.Rule {
+	return redact.Rule{
+		ID:          "bridge-oracle-connect",
+		Description: "The password in jdbc:oracle:thin:user/password@ and sqlplus user/password@.",
+		Literals:    []string{"jdbc:oracle:thin:", "jdbc:oracle:oci:", "sqlplus "},
+		Find: func(c *redact.Candidate) {
+			text := c.Text()
+			slash := run(text, c.End(), func(b byte) bool { return alnum(b) || b == '_' || b == '$' || b == '.' || b == '-' })
+			if slash == c.End() || slash >= len(text) || text[slash] != '/' {
+				return
+			}
+			e := run(text, slash+1, func(b byte) bool { return b > ' ' && b != '@' && b != '"' && b != '\'' && b != '/' })
+			if e < len(text) && text[e] == '@' && e > slash+1 && !shape.Placeholder(text[slash+1:e]) {
+				c.Emit(slash+1, e)
+			}
+		},
+	}
 }
 
 // walletRule finds Bitcoin private keys in wallet import format by their

@@ -179,6 +179,11 @@ func findVendor(c *redact.Candidate) {
 		}
 	}
 	body := text[end:e]
+	if len(body) >= 8 && len(body) < 16 && cutOff(text, e) && len(prefix) >= 3 && !alnum(prefix[len(prefix)-1]) && tokenBody(body) && !shape.Hex(body) {
+		// The rest of the token has been cut off, here or before we saw it.
+		c.Emit(start, e)
+		return
+	}
 	if len(body) < 16 || !tokenBody(body) {
 		return
 	}
@@ -210,6 +215,12 @@ func upperDigits(b []byte) bool {
 		}
 	}
 	return true
+}
+
+// cutOff: the text ends, or an ellipsis says that it goes on.
+func cutOff(text []byte, i int) bool {
+	rest := text[i:]
+	return len(rest) == 0 || bytes.HasPrefix(rest, []byte("…")) || bytes.HasPrefix(rest, []byte("..."))
 }
 
 // tokenBody tells a token's characters from words and masks: words have no
