@@ -650,6 +650,11 @@ func (s *scan) decode(v *view) {
 			s.derived(v, b)
 		}
 	}
+	if bytes.IndexByte(text, '+') >= 0 {
+		if b := s.newBuilder(); b.around(text, nextForm, b.form) {
+			s.derived(v, b)
+		}
+	}
 	if bytes.IndexByte(text, '%') >= 0 {
 		if b := s.newBuilder(); b.around(text, nextPercent, b.percent) {
 			s.derived(v, b)

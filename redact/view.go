@@ -237,16 +237,31 @@ func hex4(b []byte) (rune, bool) {
 // percent decodes %XX sequences; it reports whether there was any. An
 // ampersand that is not encoded separates what was encoded: it becomes a line
 // end, so that no value goes on behind it.
-func (b *builder) percent(text []byte, raw int) bool {
+func (b *builder) percent(text []byte, raw int) bool { return b.encoded(text, raw, false) }
+
+// form does so for form encoding, where a plus is a space.
+func (b *builder) form(text []byte, raw int) bool { return b.encoded(text, raw, true) }
+
+func (b *builder) encoded(text []byte, raw int, plus bool) bool {
 	found := false
 	for i := 0; i < len(text); {
 		j := bytes.IndexByte(text[i:], '%')
 		if j < 0 {
 			j = len(text) - i
 		}
-		if k := bytes.IndexByte(text[i:i+j], '&'); k >= 0 {
+		k := bytes.IndexByte(text[i:i+j], '&')
+		if plus {
+			if p := bytes.IndexByte(text[i:i+j], '+'); p >= 0 && (k < 0 || p < k) {
+				b.literal(text[i:i+p], raw+i)
+				b.unit([]byte{' '}, raw+i+p, 1)
+				i += p + 1
+				found = true
+				continue
+			}
+		}
+		if k >= 0 {
 			b.literal(text[i:i+k], raw+i)
-			b.unit([]byte{'\n'}, raw+i+k, 1)
+			b.unit(newline, raw+i+k, 1)
 			i += k + 1
 			continue
 		}
@@ -400,6 +415,33 @@ func nextHidden(text []byte, from int) int {
 		if mayHide[text[i]] && hidden(text[i:]) > 0 {
 			return i
 		}
+	}
+	return -1
+}
+
+// nextForm finds a plus inside the value of a query: name=a+b.
+func nextForm(text []byte, from int) int {
+	for i := from; i < len(text); {
+		k := bytes.IndexByte(text[i:], '+')
+		if k < 0 {
+			return -1
+		}
+		i += k
+		if i+1 < len(text) && text[i+1] > ' ' && text[i+1] != '=' && text[i+1] != '+' {
+			for j := i - 1; j >= 0 && i-j < 128; j-- {
+				c := text[j]
+				if c == '=' {
+					if j > 0 && (wordByte(text[j-1]) || text[j-1] == ']') {
+						return i
+					}
+					break
+				}
+				if !wordByte(c) && c != '%' && c != '+' && c != '.' && c != '-' && c != '*' && c != '~' && c != ':' && c != '@' && c != '/' {
+					break
+				}
+			}
+		}
+		i++
 	}
 	return -1
 }
