@@ -18,6 +18,7 @@ type ledger struct {
 	turns              int64
 	nodes              []int64 // of the surface, since the last compaction
 	untilSecret        int64
+	left               int64 // bytes until the session is as long as it shall be
 	mark               int // where the row being written starts
 }
 
@@ -111,7 +112,8 @@ func (g *ledger) turn() {
 	g.event("agent/inbox/spliced", `"target":"next-turn","start":0,"inserted":[`, message, `]`)
 	g.event("turn/start", `"turn":`, g.turns)
 	g.event("agent/inbox/spliced", `"target":"next-turn","start":0,"removedCount":1,"inserted":[]`)
-	steps := int64(2 + g.r.IntN(7))
+	// A short session has short turns, so that many of them can be small.
+	steps := min(int64(2+g.r.IntN(7)), 1+g.left/(8<<10))
 	for step := int64(1); step <= steps; step++ {
 		g.event("step/start", `"turn":`, g.turns, `,"step":`, step)
 		if step == 1 {
@@ -237,7 +239,7 @@ func (g *ledger) tool(step int64, c *block) {
 	g.event("tool/call", `"turn":`, g.turns, `,"step":`, step, `,"callId":"`, c.id, `","name":"`, c.name, `","arguments":"`, c.text.once, `"`)
 	var text *fragment
 	switch n := g.r.IntN(200); {
-	case n == 0:
+	case n == 0 && g.left > 1<<20:
 		text = pick(g.r, g.texts.big)
 	case c.name == "read":
 		text = pick(g.r, g.texts.code)

@@ -21,7 +21,7 @@ import (
 type Spec struct {
 	Version  int   // 0 or 2
 	Zstd     bool  // one frame for each turn, as a writer makes them
-	Bytes    int64 // of JSON lines over all sessions, before compression; passed by less than one turn a session
+	Bytes    int64 // of JSON lines over all sessions, before compression; passed by less than one turn a session (at least some 5 KB)
 	Sessions int
 	Seed     uint64
 	// SecretEvery is about how many bytes of ledger lie between two planted
@@ -111,6 +111,7 @@ func (w *Workload) session(texts *pool, i int) (err error) {
 	}
 	share := w.Bytes / int64(w.Sessions)
 	for g.begin(); out.ledger < share; {
+		g.left = share - out.ledger
 		g.turn()
 		if err := out.flush(g); err != nil {
 			return err
