@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -301,47 +300,6 @@ func TestRepairOfAnOpenTurnIsByteForByte(t *testing.T) {
 			}
 			if !strings.Contains(string(raw), string(got)+"\n") {
 				t.Errorf("%s: closer %d is not in the file byte for byte", name, i)
-			}
-		}
-	}
-}
-
-func TestClosersCloseWhateverIsOpen(t *testing.T) {
-	for version := MinVersion; version <= MaxVersion; version++ {
-		d := dialect(t, version)
-		for seed := uint64(0); seed < 40; seed++ {
-			rng := rand.New(rand.NewPCG(seed, 7))
-			trace, recovery := NewTrace(nil, d, nil), NewRecovery(d)
-			for range 120 {
-				ev := random(rng, d, trace)
-				if ev.Type == TypeAssistantMessage {
-					turn, step, _ := TurnStep(&ev)
-					ev.Data = json.RawMessage(fmt.Sprintf(`{"turn":%d,"step":%d,"message":{"content":[{"type":"tool-call","id":%q,"name":"n","arguments":"{}"}]}}`, turn, step, string(rune('a'+rng.IntN(4)))))
-				}
-				if Admit(&ev, trace) != nil {
-					continue
-				}
-				if err := recovery.Observe(&ev); err != nil {
-					t.Fatal(err)
-				}
-				restored, err := RestoreTrace(nil, d, nil, []byte(state(t, trace)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				closers := recovery.Closers(CauseInterrupted)
-				_, open := trace.OpenTurn()
-				if open != (len(closers) > 0) {
-					t.Fatalf("version %d seed %d: %d closers, a turn is open: %v", version, seed, len(closers), open)
-				}
-				for i := range closers {
-					// A call that no tool/call started may be answered only as not started.
-					if err := Admit(&closers[i], restored); err != nil {
-						t.Fatalf("version %d seed %d: closer %d: %v", version, seed, i, err)
-					}
-				}
-				if _, open := restored.OpenTurn(); open {
-					t.Fatalf("version %d seed %d: the turn is still open", version, seed)
-				}
 			}
 		}
 	}

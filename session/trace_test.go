@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -292,70 +291,6 @@ func TestTruncatedPayloadsAreBelieved(t *testing.T) {
 		events[i].DataTruncated = i >= 2 && i <= 4
 		if err := Admit(&events[i], trace); err != nil {
 			t.Fatalf("event %d: %v", i, err)
-		}
-	}
-}
-
-// random makes a random event, sound or not, that could follow a trace.
-func random(rng *rand.Rand, d *Dialect, trace *Trace) Event {
-	turn, _ := trace.OpenTurn()
-	openStep, _ := trace.OpenStep()
-	turn += rng.Int64N(3) / 2
-	openStep += rng.Int64N(3) / 2
-	data := fmt.Sprintf(`{"turn":%d,"step":%d}`, turn, openStep)
-	id := string(rune('a' + rng.IntN(3)))
-	kinds := []string{
-		fmt.Sprintf(`turn/start {"turn":%d}`, trace.LastTurn()+rng.Int64N(2)), "turn/end " + data, "step/start " + data, "step/end " + data,
-		"assistant/message " + data, user, header, `session/end-seed {}`, `permission/preset {"preset":"x"}`, `x/unknown {}`,
-		fmt.Sprintf(`tool/call {"turn":%d,"step":%d,"callId":%q}`, turn, openStep, id), result(d, int(turn), int(openStep), id, ""),
-	}
-	line := kinds[rng.IntN(len(kinds))]
-	typ, payload, _ := strings.Cut(line, " ")
-	ev := Event{Seq: trace.NextSeq() + rng.Int64N(12)/11, Type: typ, Data: json.RawMessage(payload)}
-	if d.IsSurface(typ) {
-		ev.SurfaceOp = &SurfaceOp{}
-	}
-	return ev
-}
-
-type veto struct{}
-
-func (veto) Plan(*Event) (Plan, error) { return nil, errors.New("vetoed") }
-
-func TestPlanWithoutCommitAndVetoChangeNothing(t *testing.T) {
-	for version := MinVersion; version <= MaxVersion; version++ {
-		d := dialect(t, version)
-		for seed := uint64(0); seed < 30; seed++ {
-			rng := rand.New(rand.NewPCG(seed, uint64(version)))
-			trace := NewTrace(nil, d, nil)
-			accepted := 0
-			for range 300 {
-				ev := random(rng, d, trace)
-				before := state(t, trace)
-				_, first := trace.Plan(&ev)
-				_, second := trace.Plan(&ev)
-				if (first == nil) != (second == nil) {
-					t.Fatalf("seed %d: planning again says %v after %v", seed, second, first)
-				}
-				if err := Admit(&ev, trace, veto{}); err == nil {
-					t.Fatalf("seed %d: the last one's veto did not count", seed)
-				}
-				if state(t, trace) != before {
-					t.Fatalf("seed %d: a plan or a vetoed event changed the trace", seed)
-				}
-				err := Admit(&ev, trace)
-				if (err == nil) != (first == nil) {
-					t.Fatalf("seed %d: planned %v, admitted %v", seed, first, err)
-				}
-				if err == nil {
-					accepted++
-				} else if state(t, trace) != before {
-					t.Fatalf("seed %d: a refused event changed the trace", seed)
-				}
-			}
-			if accepted == 0 {
-				t.Errorf("seed %d: nothing was ever accepted", seed)
-			}
 		}
 	}
 }

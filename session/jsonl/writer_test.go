@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/otel-bridge/otel-bridge/session"
 )
@@ -429,79 +430,102 @@ func TestOnlyRunsThatUnpackToTheSameBytesArePacked(t *testing.T) {
 }
 
 // Whatever the events and batches, what was written is what is read, to the
-// byte of every payload, in every version and encoding.
+// byte of every payload, in every version and encoding; and writing what was
+// read, in the same batches, gives the same file.
 func TestWriterThenReaderIsTheIdentity(t *testing.T) {
-	for seed := range uint64(60) {
-		rnd := rand.New(rand.NewPCG(seed, 7))
-		version := int(seed % 5)
-		h := &session.Header{Version: version, ID: fmt.Sprint("id ", seed, "😀"), CreatedAt: int64(seed)}
-		var evs []session.Event
-		for i := range rnd.IntN(60) {
-			switch {
-			case version < 2 && rnd.IntN(3) > 0:
-				evs = append(evs, chunk(i, []string{"a", "é", `\u0000`, "", `\\`, `\ud800`}[rnd.IntN(6)]))
-			case rnd.IntN(3) == 0:
-				ev := event(i, "acme/thing", strings.Repeat(`[`, i)+`1e5`+strings.Repeat(` ]`, i))
-				ev.Ignorable = true
-				evs = append(evs, ev)
-			default:
-				ev := event(i, session.TypeUserMessage, `{"text" : "`+strings.Repeat("x", rnd.IntN(3000))+`","n":-0.0}`)
-				ev.SurfaceOp = &session.SurfaceOp{}
-				if i > 4 {
-					ev.SurfaceOp = &session.SurfaceOp{Replace: true, Start: int64(i - 1), End: int64(i - 3)}
-					ev.SourceEventSeqs = []int64{0, 1, 2, int64(i - 1)}
-				}
-				evs = append(evs, ev)
-			}
-			evs[i].Time = rnd.Int64N(1000) - 500
-		}
-		path := filepath.Join(t.TempDir(), "s")
+	dir, files := t.TempDir(), 0
+	rapid.Check(t, func(t *rapid.T) {
+		version := rapid.IntRange(0, 4).Draw(t, "version")
+		h := &session.Header{Version: version, ID: rapid.String().Draw(t, "id"), CreatedAt: rapid.Int64Range(0, 1<<53-1).Draw(t, "created")}
+		evs := drawEvents(t, version)
 		var opts []WriterOption
-		if rnd.IntN(2) == 0 {
+		if rapid.Bool().Draw(t, "raw") {
 			opts = append(opts, WithoutCompression())
 		}
-		if rnd.IntN(4) == 0 {
+		if rapid.Bool().Draw(t, "plain") {
 			opts = append(opts, WithoutPacking())
 		}
-		w, err := Create(path, h, opts...)
-		if err != nil {
-			t.Fatal(err)
+		var batches []int
+		for left := len(evs); left > 0; left -= batches[len(batches)-1] {
+			batches = append(batches, rapid.IntRange(1, left).Draw(t, "batch"))
 		}
-		for rest := evs; ; {
-			n := rnd.IntN(len(rest)+1)/2 + 1
-			n = min(n, len(rest))
-			if err := w.Append(rest[:n]...); err != nil {
+		reopen := rapid.IntRange(0, len(batches)).Draw(t, "reopen before")
+		writeAll := func(evs []session.Event, reopen int) string {
+			files++
+			path := filepath.Join(dir, fmt.Sprint(files), "s")
+			w, err := Create(path, h, opts...)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if rest = rest[n:]; len(rest) == 0 {
-				break
-			}
-			if rnd.IntN(5) == 0 {
-				if err = w.Close(); err == nil {
-					w, err = OpenWriter(path, opts...)
+			for i, n := range batches {
+				if i > 0 && i == reopen {
+					if err = w.Close(); err == nil {
+						w, err = OpenWriter(path, opts...)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
 				}
-				if err != nil {
+				if err := w.Append(evs[:n]...); err != nil {
 					t.Fatal(err)
 				}
+				evs = evs[n:]
 			}
+			if err := errors.Join(w.Flush(), w.Close()); err != nil {
+				t.Fatal(err)
+			}
+			return path
 		}
-		if err := errors.Join(w.Flush(), w.Close()); err != nil {
-			t.Fatal(err)
-		}
+		path := writeAll(evs, reopen)
 		got, r, err := readAll(path)
 		if err != nil || r.Tail().Torn() || r.Header().ID != h.ID {
-			t.Fatalf("seed %d: %v, %+v", seed, err, r)
+			t.Fatalf("%v, %+v", err, r)
 		}
 		for i := range got {
-			got[i].RawSurfaceOp = nil
-			if op := got[i].SurfaceOp; op != nil && *op != *evs[i].SurfaceOp {
-				t.Fatalf("seed %d: event %d: %+v", seed, i, op)
+			if a, b := got[i].SurfaceOp, evs[i].SurfaceOp; a != nil && (b == nil || *a != *b) {
+				t.Fatalf("event %d: %+v", i, a)
 			}
 		}
-		if err := same(got, evs); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+		if err := same(stripped(got), evs); err != nil {
+			t.Fatal(err)
 		}
+		first, err1 := os.ReadFile(path)
+		second, err2 := os.ReadFile(writeAll(got, 0))
+		if err := errors.Join(err1, err2); err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("writing what was read gives another file: %v", err)
+		}
+	})
+}
+
+// drawEvents draws events that a writer takes, sound as a ledger or not.
+func drawEvents(t *rapid.T, version int) []session.Event {
+	var evs []session.Event
+	for i := range rapid.IntRange(0, 40).Draw(t, "events") {
+		kinds := []string{"message", "opaque", "replace"}
+		if version < 2 {
+			kinds = []string{"chunk", "chunk", "chunk", "message", "opaque", "replace"}
+		}
+		kind := rapid.SampledFrom(kinds).Draw(t, "kind")
+		text := rapid.SampledFrom([]string{"a", "é", `\u0000`, "", `\\`, `\ud800`, strings.Repeat("x", 3000)}).Draw(t, "text")
+		var ev session.Event
+		switch kind {
+		case "chunk":
+			ev = chunk(i, text)
+		case "opaque":
+			ev = event(i, "acme/thing", strings.Repeat(`[`, i)+`1e5`+strings.Repeat(` ]`, i))
+			ev.Ignorable = true
+		default:
+			ev = event(i, session.TypeUserMessage, `{"text" : "`+text+`","n":-0.0}`)
+			ev.SurfaceOp = &session.SurfaceOp{}
+			if kind == "replace" && i > 4 {
+				ev.SurfaceOp = &session.SurfaceOp{Replace: true, Start: int64(i - 1), End: int64(i - 3)}
+				ev.SourceEventSeqs = rapid.SampledFrom([][]int64{{0, 1, 2, int64(i - 1)}, {3, 1}, {0}}).Draw(t, "sources")
+			}
+		}
+		ev.Time = rapid.Int64Range(-500, 500).Draw(t, "time")
+		evs = append(evs, ev)
 	}
+	return evs
 }
 
 // Rows of any bytes: a run that decodes is packed again to events that are the
