@@ -421,27 +421,24 @@ func nextHidden(text []byte, from int) int {
 
 // nextForm finds a plus inside the value of a query: name=a+b.
 func nextForm(text []byte, from int) int {
-	for i := from; i < len(text); {
-		k := bytes.IndexByte(text[i:], '+')
+	for i := from; i < len(text); i++ {
+		k := bytes.IndexByte(text[i:], '=')
 		if k < 0 {
 			return -1
 		}
 		i += k
-		if i+1 < len(text) && text[i+1] > ' ' && text[i+1] != '=' && text[i+1] != '+' {
-			for j := i - 1; j >= 0 && i-j < 128; j-- {
-				c := text[j]
-				if c == '=' {
-					if j > 0 && (wordByte(text[j-1]) || text[j-1] == ']') {
-						return i
-					}
-					break
-				}
-				if !wordByte(c) && c != '%' && c != '+' && c != '.' && c != '-' && c != '*' && c != '~' && c != ':' && c != '@' && c != '/' {
-					break
-				}
+		if i == 0 || !wordByte(text[i-1]) && text[i-1] != ']' {
+			continue
+		}
+		for j := i + 1; j+1 < len(text) && j-i < 256; j++ {
+			c := text[j]
+			if c == '+' && j > i+1 && text[j+1] > ' ' {
+				return j
+			}
+			if !wordByte(c) && c != '%' && c != '.' && c != '-' && c != '*' && c != '~' && c != ':' && c != '@' && c != '/' {
+				break
 			}
 		}
-		i++
 	}
 	return -1
 }

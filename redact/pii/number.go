@@ -136,7 +136,7 @@ func findIBAN(c *redact.Candidate) {
 	// The run begins with the check digits, or lies within the account part:
 	// the letters may be at most 34 characters and some spaces before.
 	lo := max(0, s-48)
-	for a := s - 1; a >= lo && (alnum(text[a]) || text[a] == ' ' || text[a] == '-'); a-- {
+	for a := s - 1; a >= lo && ibanByte[text[a]]; a-- {
 		if a+1 >= s || !letter(text[a]) || !letter(text[a+1]) || a > 0 && alnum(text[a-1]) {
 			continue
 		}
@@ -149,6 +149,14 @@ func findIBAN(c *redact.Candidate) {
 		}
 	}
 }
+
+// ibanByte: letters, digits and what stands between groups.
+var ibanByte = func() (t [256]bool) {
+	for c := range t {
+		t[c] = alnum(byte(c)) || c == ' ' || c == '-'
+	}
+	return t
+}()
 
 func ibanAt(text []byte, a int) int {
 	country := string(bytes.ToUpper(text[a : a+2]))
@@ -209,25 +217,41 @@ func digits(b []byte) bool {
 	return len(b) > 0
 }
 
-var ssnWords = [][]byte{[]byte("ssn"), []byte("social security"), []byte("social_security"), []byte("socialsecurity")}
+var ssnWords = wordSet([]byte("ssn"), []byte("social security"), []byte("social_security"), []byte("socialsecurity"))
 
-// word reports whether one of the words stands within 40 bytes before a.
-func word(text []byte, a int, words [][]byte) bool {
+// words is a set of words by their first byte.
+type words [256][][]byte
+
+func wordSet(ws ...[]byte) *words {
+	var t words
+	for _, w := range ws {
+		t[w[0]] = append(t[w[0]], w)
+	}
+	return &t
+}
+
+// word reports whether one of the words stands within 40 bytes before a, on
+// the same line.
+func word(text []byte, a int, ws *words) bool {
 	near := text[max(0, a-40):a]
 	if i := bytes.LastIndexByte(near, '\n'); i >= 0 {
 		near = near[i:]
 	}
-	near = bytes.ToLower(near)
-	for _, w := range words {
-		if bytes.Contains(near, w) {
-			return true
+	for i, c := range near {
+		if 'A' <= c && c <= 'Z' {
+			c += 32
+		}
+		for _, w := range ws[c] {
+			if len(near)-i >= len(w) && bytes.EqualFold(near[i:i+len(w)], w) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-var idWords = [][]byte{[]byte("身份证"), []byte("身份證"), []byte("公民身份"), []byte("居民身份"), []byte("id card"), []byte("id_card"), []byte("idcard"), []byte("id-card"), []byte("identity"),
-	[]byte("resident"), []byte("national id"), []byte("national_id"), []byte("cn_id"), []byte("cnid"), []byte("id number"), []byte("id_number"), []byte("idnumber"), []byte("id-number"), []byte("id no"), []byte("id_no"), []byte("idno"), []byte("证件")}
+var idWords = wordSet([]byte("身份证"), []byte("身份證"), []byte("公民身份"), []byte("居民身份"), []byte("id card"), []byte("id_card"), []byte("idcard"), []byte("id-card"), []byte("identity"),
+	[]byte("resident"), []byte("national id"), []byte("national_id"), []byte("cn_id"), []byte("cnid"), []byte("id number"), []byte("id_number"), []byte("idnumber"), []byte("id-number"), []byte("id no"), []byte("id_no"), []byte("idno"), []byte("证件"))
 
 func findNamedChineseID(c *redact.Candidate) {
 	if a := chineseIDAt(c); a >= 0 && word(c.Text(), a, idWords) {
@@ -299,9 +323,9 @@ func chineseIDAt(c *redact.Candidate) int {
 	return -1
 }
 
-var phoneWords = [][]byte{[]byte("phone"), []byte("tel"), []byte("mobile"), []byte("cell"), []byte("fax"), []byte("call"), []byte("sms"), []byte("whatsapp"), []byte("contact"), []byte("dial"),
+var phoneWords = wordSet([]byte("phone"), []byte("tel"), []byte("mobile"), []byte("cell"), []byte("fax"), []byte("call"), []byte("sms"), []byte("whatsapp"), []byte("contact"), []byte("dial"),
 	[]byte("handy"), []byte("rufnummer"), []byte("nummer"), []byte("anruf"), []byte("mobil"), []byte("portable"), []byte("móvil"), []byte("teléfono"), []byte("téléphone"),
-	[]byte("电话"), []byte("電話"), []byte("手机"), []byte("手機"), []byte("联系"), []byte("聯繫"), []byte("携帯"), []byte("전화"), []byte("телефон"), []byte("тел"), []byte("الهاتف"), []byte("هاتف"), []byte("☎"), []byte("📞"), []byte("📱"), []byte("फ़ोन"), []byte("फोन"), []byte("msisdn"), []byte("reach me"), []byte("ring me"), []byte("text me")}
+	[]byte("电话"), []byte("電話"), []byte("手机"), []byte("手機"), []byte("联系"), []byte("聯繫"), []byte("携帯"), []byte("전화"), []byte("телефон"), []byte("тел"), []byte("الهاتف"), []byte("هاتف"), []byte("☎"), []byte("📞"), []byte("📱"), []byte("फ़ोन"), []byte("फोन"), []byte("msisdn"), []byte("reach me"), []byte("ring me"), []byte("text me"))
 
 // findPhone accepts +<country> forms anywhere, and national forms near a word
 // for telephones or where their punctuation says enough: (555) 010-0199.
