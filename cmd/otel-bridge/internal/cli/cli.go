@@ -60,35 +60,66 @@ type app struct {
 	rawStderr io.Writer
 	lookup    func(string) (string, bool)
 	output    string // text | json
+	// untilSignal is for commands that last: see the function of that name.
+	untilSignal func(context.Context) (context.Context, func())
 	// fromEnv names the variable that a flag's value came from.
 	fromEnv map[string]string
 }
 
 // Main runs the program on the process's arguments and streams and returns its
-// exit code. The first SIGINT or SIGTERM asks it to stop, a second one ends it.
+// exit code.
 func Main() int {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	go func() {
-		<-signals
-		cancel()
-		<-signals
-		fmt.Fprintln(os.Stderr, prefix+"a second signal: stopping at once; what was committed is kept")
-		os.Exit(exitFailed)
-	}()
-	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.LookupEnv)
+	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.LookupEnv)
+	a.untilSignal = untilSignal
+	return a.run(context.Background(), os.Args[1:])
 }
 
-// Run runs one command line until it is done or ctx ends.
+// untilSignal ends ctx at the first SIGINT or SIGTERM, so that a command that
+// lasts can stop well; a second one ends the program at once.
+func untilSignal(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	stopped := make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stopped:
+				return
+			case <-signals:
+			}
+			if n > 0 {
+				fmt.Fprintln(os.Stderr, prefix+"a second signal: stopping at once; what was committed is kept")
+				os.Exit(exitFailed)
+			}
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(stopped)
+		cancel()
+	}
+}
+
+// Run runs one command line until it is done or ctx ends. Signals are the
+// caller's.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, lookup func(string) (string, bool)) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: &prefixWriter{w: stderr}, rawStderr: stderr, lookup: lookup, fromEnv: map[string]string{}}
+	return newApp(stdin, stdout, stderr, lookup).run(ctx, args)
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer, lookup func(string) (string, bool)) *app {
+	return &app{
+		stdin: stdin, stdout: stdout, stderr: &prefixWriter{w: stderr}, rawStderr: stderr,
+		lookup: lookup, fromEnv: map[string]string{},
+		untilSignal: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
+	}
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	return a.report(err)
+	return a.report(root.ExecuteContext(ctx))
 }
 
 // report tells what went wrong and turns it into an exit code. An error that
@@ -145,6 +176,15 @@ func command(c *cobra.Command, run func(ctx context.Context, args []string) erro
 		return &exit{exitFailed, err}
 	}
 	return c
+}
+
+// lasting is command for work that runs until it is told to stop.
+func (a *app) lasting(c *cobra.Command, run func(ctx context.Context, args []string) error) *cobra.Command {
+	return command(c, func(ctx context.Context, args []string) error {
+		ctx, stop := a.untilSignal(ctx)
+		defer stop()
+		return run(ctx, args)
+	})
 }
 
 // group makes a command that only has commands below it.

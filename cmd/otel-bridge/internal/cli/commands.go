@@ -7,7 +7,7 @@ func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
 		a.demo(),
 		a.export(),
-		a.run(),
+		a.sidecar(),
 		a.sink(),
 		a.validate(),
 		a.verify(),

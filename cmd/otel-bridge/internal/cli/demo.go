@@ -28,7 +28,7 @@ import (
 )
 
 func (a *app) demo() *cobra.Command {
-	return command(&cobra.Command{
+	return a.lasting(&cobra.Command{
 		Use:   "demo",
 		Short: "Show the whole pipeline on bundled sessions",
 		Long: `Carry the bundled example sessions through the whole pipeline in a temporary directory, to a receiver of its own on

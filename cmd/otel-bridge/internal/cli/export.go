@@ -30,7 +30,7 @@ receiver was not available).`,
 	}
 	flags := a.configFile(c).pipeline()
 	c.Flags().DurationVar(&timeout, "timeout", 60*time.Second, "for delivery")
-	return command(c, func(ctx context.Context, args []string) error {
+	return a.lasting(c, func(ctx context.Context, args []string) error {
 		cfg, err := flags.load(config.Options{})
 		if err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/sidecar"
 )
 
-func (a *app) run() *cobra.Command {
+func (a *app) sidecar() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
 		Use:   "run --config F",
@@ -28,7 +28,7 @@ serves health, creates nothing, and waits.
 	}
 	flags := a.configFile(c).pipeline()
 	c.Flags().BoolVar(&dry, "dry-run", false, "write records to stdout instead of sending them")
-	return command(c, func(ctx context.Context, _ []string) error {
+	return a.lasting(c, func(ctx context.Context, _ []string) error {
 		load := func() (*config.Config, error) { return flags.load(config.Options{NoEndpoint: dry}) }
 		cfg, err := load()
 		if err != nil {

@@ -17,7 +17,7 @@ func (a *app) sink() *cobra.Command {
 		listen, out, respond string
 		misbehave            time.Duration
 	)
-	c := command(&cobra.Command{
+	c := a.lasting(&cobra.Command{
 		Use:   "sink",
 		Short: "Receive OTLP logs over HTTP and write them as JSON lines",
 		Long: `Receive OTLP logs over HTTP. What is accepted is written, durably before the answer, as OTLP JSON:

@@ -25,7 +25,7 @@ func (a *app) status() *cobra.Command {
 	}
 	flags := a.configFile(c).dataDirFlag()
 	c.Flags().BoolVar(&watch, "watch", false, "again every two seconds")
-	return command(c, func(ctx context.Context, _ []string) error {
+	return a.lasting(c, func(ctx context.Context, _ []string) error {
 		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func (a *app) tap() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	flags := a.configFile(c).dataDirFlag()
-	return command(c, func(ctx context.Context, _ []string) error {
+	return a.lasting(c, func(ctx context.Context, _ []string) error {
 		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 
@@ -117,13 +118,14 @@ func (c *capturer) watch(ctx context.Context) {
 func (c *capturer) CaptureFiles(ctx context.Context, ledgers []jsonl.Ledger) []Refusal {
 	refusals := make(chan Refusal, len(ledgers))
 	c.keeper.pulled = func(path string, _ telemetry.Progress, err error) {
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, telemetry.ErrTaken) {
 			select {
 			case refusals <- Refusal{path, err}:
 			default: // each ledger is told of once
 			}
 		}
 	}
+	c.keeper.once = true
 	// Files are named one by one: none takes another's place.
 	plain := make([]jsonl.Ledger, len(ledgers))
 	for i, l := range ledgers {

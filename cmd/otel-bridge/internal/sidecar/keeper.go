@@ -48,6 +48,9 @@ type puller interface {
 type keeper struct {
 	log  *slog.Logger
 	open func(path string, fromNow bool) puller
+	// once closes a session when it has been read to its end: files that do not
+	// grow, of which two may be of one session.
+	once bool
 	// pulled is told how every pull ended.
 	pulled func(path string, p telemetry.Progress, err error)
 
@@ -59,6 +62,7 @@ type keeper struct {
 	queue   []*target
 	running int
 	awake   map[*target]time.Time // open at rest, and since when
+	taken   []*target             // with once: wait for another file of their session
 	signal  *sync.Cond            // something of the above has changed
 }
 
@@ -279,6 +283,9 @@ func (k *keeper) settle(t *target, more bool, err error) {
 	} else {
 		k.judge(t, err)
 	}
+	if k.once {
+		k.finish(t, err)
+	}
 	if t.again {
 		k.enqueue(t)
 	}
@@ -286,6 +293,24 @@ func (k *keeper) settle(t *target, more bool, err error) {
 		return
 	}
 	k.releaseChildren(t.id)
+}
+
+// finish closes a session that has been read to its end, which lets another
+// file of it have its turn. The caller holds mu.
+func (k *keeper) finish(t *target, err error) {
+	if errors.Is(err, telemetry.ErrTaken) {
+		k.taken = append(k.taken, t)
+		return
+	}
+	if t.again || t.gone {
+		return
+	}
+	delete(k.awake, t)
+	t.puller.Close()
+	for _, other := range k.taken {
+		k.enqueue(other)
+	}
+	k.taken = k.taken[:0]
 }
 
 func (k *keeper) judge(t *target, err error) {
