@@ -276,7 +276,7 @@ func (o *Outbox) writeRun(group []*request) (n int, err error) {
 	if err != nil && n > 1 {
 		n, err = o.writeSome(group[:1])
 	}
-	if err != nil && group[0].settling() && noSpace(err) && o.useReserve() {
+	for err != nil && group[0].settling() && noSpace(err) && o.useReserve(group[0]) {
 		n, err = o.writeSome(group[:1])
 	}
 	if err != nil {
@@ -308,7 +308,14 @@ func (o *Outbox) prepare(r *request) error {
 		return fullError(errors.New("size limit"))
 	}
 	room := o.checkpointSize() + r.grow
+	reserve := o.reserve
 	o.mu.Unlock()
+	if reserve < o.reserveSize() && !r.settling() {
+		// Intake pays for what a quarantine may need when the disk is full.
+		if err := o.makeReserve(); err != nil {
+			return err
+		}
+	}
 	if room > o.ckptRoom {
 		if err := o.growCheckpoint(room); err != nil {
 			return err
@@ -316,7 +323,7 @@ func (o *Outbox) prepare(r *request) error {
 	}
 	if roll {
 		err := o.roll(o.slotsFor(r))
-		if err != nil && r.settling() && noSpace(err) && o.useReserve() {
+		for err != nil && r.settling() && noSpace(err) && o.useReserve(r) {
 			err = o.roll(o.slotsFor(r))
 		}
 		return err
@@ -548,17 +555,26 @@ func (o *Outbox) refused(r *request, err error) error {
 	return fmt.Errorf("outbox: commit: %w", err)
 }
 
-// useReserve gives the reserve back to the disk, for a quarantine. It is made again by
-// housekeeping when there is room.
-func (o *Outbox) useReserve() bool {
+// useReserve gives as much of the reserve back to the disk as a quarantine may need, and
+// reports false when nothing is left. It is made whole before anything new is taken in.
+func (o *Outbox) useReserve(r *request) bool {
+	o.growMu.Lock()
+	defer o.growMu.Unlock()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.reserve == 0 {
 		return false
 	}
-	if err := o.fs.Remove(filepath.Join(o.dir, "reserve")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	f, err := o.fs.OpenFile(filepath.Join(o.dir, "reserve"), os.O_RDWR, 0o600)
+	if err != nil {
 		return false
 	}
-	o.reserve = 0
+	defer f.Close()
+	// In whole pages, and one more for the end of the file that grows.
+	left := max(o.reserve-(int64(len(r.buf))/pageSize+2)*pageSize, 0)
+	if err := f.Truncate(left); err != nil {
+		return false
+	}
+	o.reserve = left
 	return true
 }

@@ -399,6 +399,10 @@ func (o *Outbox) TryLease(lim Limits) (*Lease, error) {
 		for _, s := range pinned {
 			o.unpin(s)
 		}
+		if o.closed {
+			o.mu.Unlock()
+			return nil, ErrClosed // the files were closed under the reader
+		}
 		for i, r := range bad {
 			o.drop(r)
 			o.markDamaged(r.seg, bad[i].damage(l.o))
@@ -541,6 +545,9 @@ func (o *Outbox) drop(r *leasedRef) {
 // giveBack returns an entry to the window. Caller holds o.mu.
 func (o *Outbox) giveBack(r *leasedRef) {
 	w := &o.win
+	if o.closed {
+		return
+	}
 	a, err := o.states(r.seg)
 	pending := err == nil && (a.st[r.slot] == stWritten || a.st[r.slot] == stPendingAgain)
 	if err != nil {

@@ -51,14 +51,15 @@ type Outbox struct {
 	wbuf     []byte
 	rollback atomic.Bool // the file may be longer than active.end: cut it before the next write
 
-	growMu sync.Mutex // one extension of the checkpoint at a time
+	growMu sync.Mutex // one change of the checkpoint's length or of the reserve at a time
 
 	// maint is held by the one that does housekeeping.
 	maint sync.Mutex
 
 	// mu guards everything below. It is never held during a sync of the log.
 	mu      sync.Mutex
-	closed  bool
+	closed  bool       // no new work
+	shut    bool       // no files any more
 	segs    []*segment // by number; active is the last when it is not nil
 	active  *segment
 	highest uint64 // highest segment number ever
@@ -197,6 +198,7 @@ func (o *Outbox) Close() error {
 func (o *Outbox) closeFiles() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.shut = true
 	for _, s := range o.segs {
 		if s.file != nil {
 			s.file.Close()
@@ -418,12 +420,13 @@ func (o *Outbox) WaitRoom(ctx context.Context) error {
 			o.mu.Unlock()
 			return ErrClosed
 		}
-		room, full, need := o.room, o.full, o.need
+		room, full, need := o.room, o.full, o.need+max(o.reserveSize()-o.reserve, 0)
 		fits := o.diskBytes()+need <= o.maxSize
 		o.mu.Unlock()
 		if !full {
 			return nil
 		}
+		o.housekeep(false) // there may be something to give back
 		if fits && o.probe(need) == nil {
 			o.mu.Lock()
 			o.full = false

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/otel-bridge/otel-bridge/internal/faultfs"
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
@@ -391,9 +392,9 @@ func TestHeldEntriesWaitForAnOperator(t *testing.T) {
 }
 
 func TestSegmentsPinnedByFewEntriesAreRewritten(t *testing.T) {
-	dir := t.TempDir()
-	const seg = 128 << 10
-	b := open(t, dir, outbox.Options{SegmentSize: seg})
+	const dir, seg = simDir, 128 << 10
+	fs := faultfs.New()
+	b := open(t, dir, outbox.Options{FS: fs, SegmentSize: seg})
 	pinned := map[outbox.ID]bool{}
 	for i := range 3000 {
 		e := entry(i, 1000)
@@ -428,7 +429,7 @@ func TestSegmentsPinnedByFewEntriesAreRewritten(t *testing.T) {
 		t.Fatalf("%d bytes on disk for 30 entries in %d segments, the bound is %d", s.DiskBytes, s.Segments, limit)
 	}
 	b.Close()
-	b = open(t, dir, outbox.Options{SegmentSize: seg})
+	b = open(t, dir, outbox.Options{FS: fs, SegmentSize: seg})
 	if s2 := b.Stats(); s2.Committed != 3000 || s2.Acked != 2970 || s2.Quarantined != 15 || s2.Held != 15 || b.Recovery().Unaccounted != 0 {
 		t.Fatalf("%+v %+v", s2, b.Recovery())
 	}

@@ -24,7 +24,7 @@ func rounds(def int) int {
 }
 
 func TestRandomOperationsFaultsAndCrashesMatchTheModel(t *testing.T) {
-	for seed := range uint64(rounds(150)) {
+	for seed := range uint64(rounds(100)) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) { simulate(t, seed) })
 		if t.Failed() {
 			return

@@ -87,8 +87,7 @@ func (o *Outbox) dead() (segs []*segment, bytes int64) {
 	return segs, bytes
 }
 
-// housekeep writes a checkpoint when one is due, gives space back and restores the
-// reserve. It runs in the caller that made it necessary; its failures do not fail that
+// housekeep writes a checkpoint when one is due and gives space back. It runs in the caller that made it necessary; its failures do not fail that
 // one, they stand in Stats.LastError and are tried again.
 func (o *Outbox) housekeep(force bool) {
 	if !o.maint.TryLock() {
@@ -105,11 +104,10 @@ func (o *Outbox) housekeep(force bool) {
 	idle := o.byState[stWritten]+o.byState[stPendingAgain] == 0
 	ckpt := force || o.checkpointDue(max(o.segmentSize, 8*size)) ||
 		len(dead) > 0 && (bytes >= 2*size || idle || o.full)
-	reserve := o.reserve == 0 && !o.full
 	waste := o.waste()
 	rewrite := waste >= 2*o.segmentSize || (idle || o.full) && waste >= o.segmentSize/2
 	o.mu.Unlock()
-	if !ckpt && !reserve && !rewrite {
+	if !ckpt && !rewrite {
 		return
 	}
 	var err error
@@ -118,9 +116,6 @@ func (o *Outbox) housekeep(force bool) {
 	}
 	if err == nil && rewrite {
 		err = o.rewriteSome()
-	}
-	if reserve {
-		err = errors.Join(err, o.makeReserve())
 	}
 	o.mu.Lock()
 	if err != nil && (o.lastErr == nil || o.lastErr.Error() != err.Error()) {
@@ -251,6 +246,8 @@ func (o *Outbox) reserveSize() int64 {
 
 // makeReserve takes room that a quarantine may need when the disk is full.
 func (o *Outbox) makeReserve() error {
+	o.growMu.Lock()
+	defer o.growMu.Unlock()
 	name := filepath.Join(o.dir, "reserve")
 	n := o.reserveSize()
 	f, err := o.fs.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)

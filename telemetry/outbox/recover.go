@@ -215,7 +215,7 @@ func (l *loader) readHeaders(names []string) ([]uint64, error) {
 		num, rest, ok := parseSegName(name)
 		switch {
 		case name == "reserve":
-			if b, err := l.readFile(name); err == nil && int64(len(b)) >= l.reserveSize() {
+			if b, err := l.readFile(name); err == nil {
 				l.reserve = int64(len(b))
 			}
 			continue

@@ -105,6 +105,9 @@ func (o *Outbox) openSeg(s *segment) (File, error) {
 	if s.file != nil {
 		return s.file, nil
 	}
+	if o.shut {
+		return nil, ErrClosed
+	}
 	o.closeIdle()
 	f, err := o.fs.OpenFile(filepath.Join(o.dir, segName(s.num)), o.fileFlag, 0o600)
 	if err != nil {

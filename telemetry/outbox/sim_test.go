@@ -435,7 +435,7 @@ func (s *sim) finish() {
 }
 
 func TestACrashAtAnyOperationLosesNothingThatWasCommitted(t *testing.T) {
-	steps, seeds := 70, uint64(2)
+	steps, seeds := 60, uint64(1)
 	if testing.Short() {
 		steps, seeds = 40, 1
 	}

@@ -1,0 +1,115 @@
+package outbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
+)
+
+// TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself fills a real file system while the
+// outbox appends, drains, seals and quarantines.
+func TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
+		t.Skipf("needs root to mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	ballast := filepath.Join(dir, "ballast")
+	b := open(t, filepath.Join(dir, "box"), outbox.Options{SegmentSize: 256 << 10})
+	t.Cleanup(func() { b.Close() })
+	next, quarantined := 0, 0
+	got := map[int]bool{}
+	for round := range 6 {
+		for {
+			_, err := b.Commit(ctx, &outbox.Batch{Entries: []outbox.Entry{entry(next, 3000)}})
+			if errors.Is(err, outbox.ErrFull) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			next++
+		}
+		if !b.Stats().Full {
+			t.Fatal("not reported as full")
+		}
+		// Not a byte left, not for a rewrite either.
+		if f, err := os.Create(ballast); err == nil {
+			for n := 4096; ; {
+				if _, err := f.Write(make([]byte, n)); err != nil {
+					break
+				}
+			}
+			f.Close()
+		}
+		for range 10 + 30*round {
+			l, err := b.TryLease(outbox.Limits{Records: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l == nil {
+				break
+			}
+			for i, e := range l.Entries() {
+				n := keyNumber(t, e.Key)
+				if !bytes.Equal(e.Payload, payload(n, 3000)) || got[n] {
+					t.Fatalf("entry %d altered or twice", n)
+				}
+				if i == 2 && quarantined < 4*(round+1) {
+					if err := l.Quarantine(refused(e.ID)); err != nil {
+						t.Fatalf("round %d: quarantine on a full disk: %v", round, err)
+					}
+					quarantined++
+					got[n] = true
+					continue
+				}
+				if err := l.Ack(e.ID); err != nil {
+					t.Fatalf("round %d: ack on a full disk: %v", round, err)
+				}
+				got[n] = true
+			}
+			l.Close()
+		}
+		if err := os.Remove(ballast); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		// Room comes when whole segments are settled, and then without a word from anybody.
+		for room := false; !room; {
+			c, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+			room = b.WaitRoom(c) == nil
+			cancel()
+			l, err := b.TryLease(outbox.Limits{Records: 20})
+			if err != nil || l == nil {
+				t.Fatal("nothing to settle and still no room", err)
+			}
+			for _, e := range l.Entries() {
+				got[keyNumber(t, e.Key)] = true
+				if err := l.Ack(e.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		checkSums(t, b.Stats())
+	}
+	for _, n := range drain(t, b, 3000, outbox.Limits{}) {
+		got[n] = true
+	}
+	if len(got) != next {
+		t.Fatalf("%d of %d came", len(got), next)
+	}
+	s := b.Stats()
+	if s.Quarantined != int64(quarantined) || s.Acked != int64(next-quarantined) {
+		t.Fatalf("%+v", s)
+	}
+}
