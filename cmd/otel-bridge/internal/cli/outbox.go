@@ -75,7 +75,7 @@ func (a *app) outboxCommand(use, short string, op admin.OutboxOp, rule idRule) *
 			}
 			return usagef("outbox %s: name ids, or --%s", op, rule.all)
 		}
-		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ Default policies are those of the configuration: builtin:secrets and builtin:pii
 // configuration.
 func (a *app) engine(flags *configFlags, policies []string, keyFile string) (*redact.Engine, error) {
 	if len(policies) == 0 && keyFile == "" {
-		cfg, err := flags.load(config.Options{NoEndpoint: true})
+		cfg, err := flags.load(config.Options{NoTransport: true})
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ func (a *app) sessions() *cobra.Command {
 	}
 	flags := a.configFile(list).dataDirFlag()
 	command(list, func(context.Context, []string) error {
-		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (a *app) steer(use, short string, op admin.SessionOp) *cobra.Command {
 		if op == admin.SessionRewind && to < 0 {
 			return usagef("sessions rewind: --to SEQ says where to go back to")
 		}
-		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}

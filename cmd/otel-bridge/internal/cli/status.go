@@ -26,7 +26,7 @@ func (a *app) status() *cobra.Command {
 	flags := a.configFile(c).dataDirFlag()
 	c.Flags().BoolVar(&watch, "watch", false, "again every two seconds")
 	return a.lasting(c, func(ctx context.Context, _ []string) error {
-		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (a *app) tap() *cobra.Command {
 	}
 	flags := a.configFile(c).dataDirFlag()
 	return a.lasting(c, func(ctx context.Context, _ []string) error {
-		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}

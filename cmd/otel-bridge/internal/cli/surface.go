@@ -35,7 +35,7 @@ not redacted.`,
 	c.Flags().StringVar(&diff, "diff", "", "two seqs, `A..B`")
 	c.MarkFlagsMutuallyExclusive("at", "diff")
 	return command(c, func(_ context.Context, args []string) error {
-		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ the check of its file.`,
 	flags := a.configFile(c)
 	c.Flags().BoolVar(&strict, "strict", false, "refuse torn tails and broken relations too")
 	return command(c, func(ctx context.Context, args []string) error {
-		cfg, err := flags.load(config.Options{NoEndpoint: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}

@@ -146,6 +146,9 @@ type Options struct {
 	LookupEnv func(string) (string, bool)
 	// NoEndpoint allows a configuration that names no receiver.
 	NoEndpoint bool
+	// NoTransport leaves the transport settings unread whatever the mode, for
+	// commands that send nothing.
+	NoTransport bool
 	// NoRedaction leaves policies and keys unread, for commands that need none.
 	NoRedaction bool
 	// AllSections has the transport settings checked under DISABLED too.
@@ -188,7 +191,7 @@ func (l *loader) load() error {
 	if !readable {
 		return &Error{Problems: l.problems}
 	}
-	l.transport = modeKnown && l.cfg.Mode != telemetry.Disabled || l.opts.AllSections
+	l.transport = !l.opts.NoTransport && (modeKnown && l.cfg.Mode != telemetry.Disabled || l.opts.AllSections)
 
 	if root != nil {
 		l.decodeRoot(root)

@@ -23,7 +23,7 @@ const (
 	restAfter = 2 * time.Minute
 	// maxAwake bounds how many sessions are open, and with it memory and file
 	// descriptors; the one that was quiet for longest goes first.
-	maxAwake = 256
+	maxAwake = 128
 	// pullEvents is how many events are read of one ledger before the next one
 	// in line has its turn.
 	pullEvents = 8192
