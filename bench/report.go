@@ -28,7 +28,10 @@ type ratios struct {
 	// CollectorLedger: the same in MB/s of ledger, that is, in time: our bodies
 	// leave out the streams that a message holds twice.
 	CollectorLedger float64 `json:"collector_ledger_ratio,omitempty"`
-	OneCore         float64 `json:"collector_one_core_ratio,omitempty"`
+	// CollectorCPU: the peer's CPU seconds per GB of ledger to ours, which a
+	// busy machine disturbs least.
+	CollectorCPU float64 `json:"collector_cpu_ratio,omitempty"`
+	OneCore      float64 `json:"collector_one_core_ratio,omitempty"`
 	// Gitleaks: MB/s of payload made safe; ours with secrets and PII.
 	Gitleaks float64 `json:"gitleaks_ratio"`
 	// Outbox512: records/s committed against bbolt, batches of 512.
@@ -50,6 +53,7 @@ func (r *report) sum() {
 		switch c.Name {
 		case nameCollector:
 			r.Ratios.Collector, r.Ratios.CollectorLedger = of(ours.BodyMBs, peer.BodyMBs), of(ours.LedgerMBs, peer.LedgerMBs)
+			r.Ratios.CollectorCPU = of(peer.CPUPerGB, ours.CPUPerGB)
 		case nameOneCore:
 			r.Ratios.OneCore = of(ours.BodyMBs, peer.BodyMBs)
 		}
@@ -170,7 +174,7 @@ func (r *report) text(out io.Writer) error {
 		name  string
 		value float64
 	}{
-		{"Collector, MB/s of body", x.Collector}, {"Collector, MB/s of ledger", x.CollectorLedger}, {"Collector, one core, MB/s of body", x.OneCore},
+		{"Collector, MB/s of body", x.Collector}, {"Collector, MB/s of ledger", x.CollectorLedger}, {"Collector, CPU seconds per GB, its to ours", x.CollectorCPU}, {"Collector, one core, MB/s of body", x.OneCore},
 		{"gitleaks, MB/s", x.Gitleaks}, {"bbolt, batches of 512", x.Outbox512}, {"bare append + fdatasync, batches of 512", x.OutboxBare512},
 		{"BatchProcessor, delivered records/s", x.InProcess},
 	} {

@@ -19,7 +19,7 @@ type ledger struct {
 	nodes              []int64 // of the surface, since the last compaction
 	untilSecret        int64
 	left               int64 // bytes until the session is as long as it shall be
-	mark               int // where the row being written starts
+	mark               int   // where the row being written starts
 }
 
 const model = `"source":{"kind":"model","provider":"mock-provider","model":"mock-model"}`
