@@ -77,12 +77,7 @@ func compile(r Rule, index int, precedence Rank) (*rule, error) {
 		return nil, err
 	}
 	c.re = re
-	tree, err := syntax.Parse(r.Regex, syntax.Perl)
-	if err != nil {
-		return nil, err
-	}
-	tree = tree.Simplify()
-	c.anchor, c.anchored = findAnchor(reparse(r.Regex, tree))
+	c.anchor, c.anchored = findAnchor(mustParse(r.Regex))
 	if i := strings.Index(r.Regex, assignment); i >= 0 && strings.Count(r.Regex, assignment) == 1 {
 		c.semiGeneric(r.Regex[:i])
 	}
@@ -105,15 +100,6 @@ func compile(r Rule, index int, precedence Rank) (*rule, error) {
 	return c, nil
 }
 
-// reparse keeps repetitions as they were written: Simplify expands x{0,50},
-// which is no use for widths.
-func reparse(text string, fallback *syntax.Regexp) *syntax.Regexp {
-	if t, err := syntax.Parse(text, syntax.Perl); err == nil {
-		return t
-	}
-	return fallback
-}
-
 // semiGeneric takes the vendor names of the prefix as the anchor, when it has
 // the generator's shape: at most 50 name characters, then the names.
 func (c *rule) semiGeneric(prefix string) {
@@ -134,14 +120,12 @@ func (c *rule) semiGeneric(prefix string) {
 	if !ok || a.after != 0 || shortest(a.literals) < 3 {
 		return
 	}
-	whole := maxWidth(mustParse(c.Regex))
-	if whole >= unbounded {
-		whole = unbounded
-	}
-	c.anchor = anchor{literals: a.literals, before: a.before, after: whole}
+	c.anchor = anchor{literals: a.literals, before: a.before, after: maxWidth(mustParse(c.Regex))}
 	c.anchored, c.operator = true, true
 }
 
+// mustParse parses an expression that has compiled; Simplify would expand
+// x{0,50}, which is no use for widths.
 func mustParse(s string) *syntax.Regexp {
 	t, err := syntax.Parse(s, syntax.Perl)
 	if err != nil {
