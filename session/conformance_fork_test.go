@@ -25,9 +25,9 @@ func TestConformanceFork(t *testing.T) {
 	d := dialect(t, 3)
 	now := time.UnixMilli(1_800_000_000_000)
 	codes := map[string]Code{"INVALID_BOUNDARY": CodeForkBoundary, "OPEN_TURN": CodeForkOpenTurn}
+	count := newTally(t, "fork")
 	for _, c := range tab.Cases {
-		t.Run(c.ID, func(t *testing.T) {
-			skipJavaScript(t, "fork/"+c.ID)
+		count.run(t, c.ID, func(t *testing.T) {
 			header, rows := edited(t, fixture(t, tab.Logs[c.Log]), c.Edits)
 			h, err := d.ParseHeader([]byte(header))
 			if err != nil {

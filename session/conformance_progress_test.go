@@ -16,8 +16,9 @@ func TestConformanceBoundary(t *testing.T) {
 		}
 	}
 	table(t, "boundary", &tab)
+	count := newTally(t, "boundary")
 	for _, c := range tab.Cases {
-		t.Run(c.ID, func(t *testing.T) {
+		count.run(t, c.ID, func(t *testing.T) {
 			d := dialect(t, 3)
 			_, rows := edited(t, fixture(t, tab.Logs[c.Log]), c.Edits)
 			events := decodeRows(t, d, rows)
@@ -96,8 +97,9 @@ func TestConformanceUnfinishedWork(t *testing.T) {
 		}
 	}
 	table(t, "unfinished-work", &tab)
+	count := newTally(t, "unfinished-work")
 	for _, c := range tab.Cases {
-		t.Run(c.ID, func(t *testing.T) {
+		count.run(t, c.ID, func(t *testing.T) {
 			d := dialect(t, 3)
 			log := tab.Logs[c.Log]
 			all := log.Lines
