@@ -174,7 +174,9 @@ type Stats struct {
 type Damage struct {
 	// ID of the entry, 0 when not even that is known.
 	ID ID
-	// Key and Stream are nil and empty when the header could not be read.
+	// Key and Stream are nil and empty when the header could not be read, and for a whole segment
+	// that was set aside or is missing (ID 0). The owner then captures again all that may be
+	// in it; what is delivered twice has the same key.
 	Key    []byte
 	Stream string
 	// Segment is the number of the segment, Offset the place in it.

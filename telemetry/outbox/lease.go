@@ -642,7 +642,7 @@ func (l *Lease) Close() error {
 
 // Quarantine takes entries out of delivery and keeps them, with why, until an operator
 // retries or drops them. All of q or nothing. A full disk does not refuse it as long as
-// the reserve (an eighth of a segment) lasts; after that it returns [ErrFull] and the
+// the reserve lasts (an eighth of a segment and the head of a new one; an entry takes its size); after that it returns [ErrFull] and the
 // entries stay leased.
 func (l *Lease) Quarantine(q ...Refused) error {
 	if len(q) == 0 {
