@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
+	"github.com/otel-bridge/otel-bridge/telemetry/otlp"
 )
 
 // The exit codes; scripts rely on them.
@@ -131,6 +132,11 @@ func (a *app) report(err error) int {
 	var ce *config.Error
 	if errors.As(err, &ce) {
 		fmt.Fprintln(a.stderr, ce)
+		return exitConfig
+	}
+	var transport *otlp.ConfigError
+	if errors.As(err, &transport) {
+		fmt.Fprintln(a.stderr, err)
 		return exitConfig
 	}
 	var e *exit

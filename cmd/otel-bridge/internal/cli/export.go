@@ -30,7 +30,7 @@ receiver was not available).`,
 	}
 	flags := a.configFile(c).pipeline()
 	c.Flags().DurationVar(&timeout, "timeout", 60*time.Second, "for delivery")
-	return a.lasting(c, func(ctx context.Context, args []string) error {
+	return a.lasting(c, func(ctx context.Context, args []string) (err error) {
 		cfg, err := flags.load(config.Options{})
 		if err != nil {
 			return err
@@ -44,7 +44,12 @@ receiver was not available).`,
 		log := a.logger(cfg)
 		a.limitMemory()
 		a.warn(cfg)
-		ledgers, problems := discover(args)
+		paths, stdin, err := a.spool(args)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stdin.remove()) }()
+		ledgers, problems := discover(paths)
 		for _, p := range problems {
 			if p.Refused {
 				return fmt.Errorf("export: %s", p.Message)
@@ -54,7 +59,7 @@ receiver was not available).`,
 		if len(ledgers) == 0 {
 			return errors.New("export: there is no session file in what was named")
 		}
-		x := exporting{app: a, cfg: cfg, log: log, timeout: timeout}
+		x := exporting{app: a, cfg: cfg, log: log, timeout: timeout, name: stdin.name}
 		if err := x.run(ctx, ledgers); err != nil {
 			var e *exit
 			if errors.As(err, &e) {
@@ -72,6 +77,7 @@ type exporting struct {
 	cfg     *config.Config
 	log     *slog.Logger
 	timeout time.Duration
+	name    func(path string) string // for messages
 	sum     exportSummary
 }
 
@@ -120,7 +126,7 @@ func (x *exporting) verify(ctx context.Context, ledgers []jsonl.Ledger) []jsonl.
 		}
 		if tail.Torn() {
 			x.sum.TornTails++
-			fmt.Fprintf(x.app.stderr, "export: %s: %d bytes at its end are a write that was cut off; what is whole before them is taken\n", l.Path, tail.Bytes)
+			fmt.Fprintf(x.app.stderr, "export: %s: %d bytes at its end are a write that was cut off; what is whole before them is taken\n", x.name(l.Path), tail.Bytes)
 		}
 		good = append(good, l)
 	}
@@ -131,14 +137,14 @@ func (x *exporting) verify(ctx context.Context, ledgers []jsonl.Ledger) []jsonl.
 func (x *exporting) refuse(path string, err error) {
 	x.sum.Refused++
 	f := refusal(path, err)
-	where := f.File
+	where := x.name(f.File)
 	if f.Row > 0 {
 		where = fmt.Sprintf("%s: row %d", where, f.Row)
 	}
 	if f.Seq != nil {
 		where = fmt.Sprintf("%s: seq %d", where, *f.Seq)
 	}
-	fmt.Fprintf(x.app.stderr, "export: %s: refused, nothing of it is sent: %s: %s\n", where, f.Code, f.Message)
+	fmt.Fprintf(x.app.stderr, "export: %s: refused, nothing of it is sent: %s: %s\n", where, f.Code, x.name(f.Message))
 }
 
 // carry captures and delivers at the same time, and waits for the rest.

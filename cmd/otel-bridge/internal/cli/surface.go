@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -34,15 +35,21 @@ not redacted.`,
 	c.Flags().Int64Var(&point, "at", -1, "`seq` of the last event that counts")
 	c.Flags().StringVar(&diff, "diff", "", "two seqs, `A..B`")
 	c.MarkFlagsMutuallyExclusive("at", "diff")
-	return command(c, func(_ context.Context, args []string) error {
+	return command(c, func(_ context.Context, args []string) (err error) {
 		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}
-		l, err := openLedger(args[0], cfg)
+		paths, stdin, err := a.spool(args)
 		if err != nil {
-			return fmt.Errorf("surface: %w", err)
+			return err
 		}
+		defer func() { err = errors.Join(err, stdin.remove()) }()
+		l, err := openLedger(paths[0], cfg)
+		if err != nil {
+			return fmt.Errorf("surface: %s", stdin.name(err.Error()))
+		}
+		l.name = args[0]
 		if l.tail.Torn() {
 			fmt.Fprintf(a.stderr, "surface: %s has a torn tail of %d bytes, which is not part of it\n", args[0], l.tail.Bytes)
 		}
@@ -147,6 +154,7 @@ func indent(b *strings.Builder, text string) {
 // ledger is a finished file that is read several times.
 type ledger struct {
 	path    string
+	name    string // for messages
 	dialect *session.Dialect
 	vocab   *session.Vocabulary
 	maxLine int
@@ -192,7 +200,7 @@ func (l *ledger) events(yield func(*session.Event, error) bool) {
 
 func (l *ledger) inside(seq int64) error {
 	if seq < -1 || seq > l.last {
-		return usagef("surface: the events of %s go from 0 to %d; there is no %d", l.path, l.last, seq)
+		return usagef("surface: the events of %s go from 0 to %d; there is no %d", l.name, l.last, seq)
 	}
 	return nil
 }

@@ -51,13 +51,21 @@ the check of its file.`,
 	}
 	flags := a.configFile(c)
 	c.Flags().BoolVar(&strict, "strict", false, "refuse torn tails and broken relations too")
-	return command(c, func(ctx context.Context, args []string) error {
+	return command(c, func(ctx context.Context, args []string) (err error) {
 		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
 		if err != nil {
 			return err
 		}
-		ledgers, problems := discover(args)
-		v := verifier{cfg: cfg, strict: strict, emit: a.printFinding}
+		paths, stdin, err := a.spool(args)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stdin.remove()) }()
+		ledgers, problems := discover(paths)
+		v := verifier{cfg: cfg, strict: strict, emit: func(f finding) error {
+			f.File, f.Message = stdin.name(f.File), stdin.name(f.Message)
+			return a.printFinding(f)
+		}}
 		for _, p := range problems {
 			if err := v.report(p); err != nil {
 				return err

@@ -114,12 +114,7 @@ func (l *loader) record(n *node, key string, known []string, set func(e entry)) 
 			continue
 		}
 		msg := fmt.Sprintf("unknown key %q in %s", e.key, key)
-		best, bestDist := "", 1+(len(e.key)+2)/3
-		for _, k := range known {
-			if d := distance(e.key, k); d < bestDist {
-				best, bestDist = k, d
-			}
-		}
+		best := nearest(e.key, known)
 		if best != "" {
 			msg += fmt.Sprintf("; did you mean %q?", best)
 		} else {

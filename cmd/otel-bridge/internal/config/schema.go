@@ -227,13 +227,7 @@ func suggest(parent, key string) string {
 	if parent != "" {
 		prefix = parent + "."
 	}
-	best, bestDist := "", 1+(len(key)+2)/3
-	for _, sib := range children(parent) {
-		if d := distance(strings.ToLower(strings.ReplaceAll(key, "-", "_")), sib); d < bestDist {
-			best, bestDist = sib, d
-		}
-	}
-	if best != "" {
+	if best := nearest(key, children(parent)); best != "" {
 		return best
 	}
 	for i := range fields {
@@ -243,6 +237,18 @@ func suggest(parent, key string) string {
 		}
 	}
 	return ""
+}
+
+// nearest is the word that is spelt most like key, or "" when none is near.
+func nearest(key string, words []string) string {
+	key = strings.ToLower(strings.ReplaceAll(key, "-", "_"))
+	best, bestDist := "", 1+(len(key)+2)/3
+	for _, w := range words {
+		if d := distance(key, w); d < bestDist {
+			best, bestDist = w, d
+		}
+	}
+	return best
 }
 
 // children lists the keys that may stand below parent, in the table's order.
