@@ -135,7 +135,8 @@ func (v *view) firstEdge(after int) int {
 func (s *scan) found(v *view, start, cut int) bool {
 	var a, b int
 	v.rootRange(start, cut, &a, &b)
-	for i := range s.spans {
+	const most = 4096 // the strings' own matches are among the last
+	for i := max(len(s.spans)-most, 0); i < len(s.spans); i++ {
 		if int(s.spans[i].start) <= a && int(s.spans[i].end) >= b {
 			return true
 		}

@@ -3,6 +3,7 @@ package redact_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -136,5 +137,38 @@ func TestTimeIsLinearInTheLengthOfAdversarialInput(t *testing.T) {
 				t.Errorf("256 KiB take %v", large)
 			}
 		})
+	}
+}
+
+func TestTimeIsLinearInTheNumberOfMembers(t *testing.T) {
+	e := builtin(t)
+	for name, make := range map[string]func(i int) string{
+		"distinct keys":     func(i int) string { return fmt.Sprintf(`"k%d":"v"`, i) },
+		"secret keys":       func(i int) string { return fmt.Sprintf(`"ghp_%036d":1`, i*7919) },
+		"objects of keys":   func(i int) string { return fmt.Sprintf(`"o%d":{"k%d":["a","b",{"c":"d"}]}`, i, i) },
+		"passwords":         func(i int) string { return fmt.Sprintf(`"password%d":"Hunter%d!"`, i, i) },
+		"name value pairs":  func(i int) string { return fmt.Sprintf(`"p%d":{"name":"TOKEN","value":"abc%ddef"}`, i, i) },
+		"kubernetes secret": func(i int) string { return fmt.Sprintf(`"s%d":{"kind":"Secret","data":{"a":"b%d"}}`, i, i) },
+	} {
+		run := func(n int) float64 {
+			var b strings.Builder
+			b.WriteString(`[{`)
+			for i := 0; i < n; i++ {
+				if i > 0 {
+					b.WriteByte(',')
+				}
+				b.WriteString(make(i))
+			}
+			b.WriteString(`}]`)
+			start := cpuSeconds()
+			if _, _, err := e.JSON(nil, []byte(b.String())); err != nil {
+				t.Fatal(err)
+			}
+			return cpuSeconds() - start
+		}
+		small, large := run(1000), run(8000)
+		if large > 30*small+0.3 {
+			t.Errorf("%s: 1,000 members take %.3f s, 8,000 %.3f s", name, small, large)
+		}
 	}
 }

@@ -45,7 +45,8 @@ type scan struct {
 	pathOf   int32 // paths index of the current path, -1: not built
 	tokens   [][]byte
 	withhold string
-	spent    int  // values replaced for want of fuel
+	spent    int // values replaced for want of fuel
+	dropRule *rule
 	dropped  bool // a rule with action drop matched since this was last cleared
 
 	hits     []hit
@@ -106,6 +107,7 @@ func (s *scan) reset() {
 	s.tokens = s.tokens[:0]
 	s.spans, s.path = s.spans[:0], s.path[:0]
 	s.cand = Candidate{}
+	s.dropRule = nil
 	clear(s.joins[:cap(s.joins)])
 	s.joins, s.members = s.joins[:0], s.members[:0]
 	if len(s.views) > 1024 {
@@ -369,7 +371,7 @@ func (s *scan) emit(v *view, start, end int, r *rule) {
 			s.withhold = r.ID
 		}
 	case Drop:
-		s.dropped = true
+		s.dropped, s.dropRule = true, r
 	}
 	s.up(v, start, end, p)
 }

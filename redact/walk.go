@@ -2,7 +2,9 @@ package redact
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
+	"slices"
 	"sort"
 	"strconv"
 )
@@ -629,33 +631,34 @@ func (s *scan) withName(v *view, name []byte) {
 // key in an array of objects, as one text each: a secret may be cut in pieces.
 func (s *scan) join(v *view, first int) {
 	pieces := s.joins[first:]
-	for i := range pieces {
+	if len(pieces) < 2 {
+		return
+	}
+	slices.SortStableFunc(pieces, func(a, b joinPiece) int { return cmp.Compare(a.hash, b.hash) })
+	for i := 0; i < len(pieces); {
 		h := pieces[i].hash
-		if h == 0 {
-			continue
+		end := i
+		for end < len(pieces) && pieces[end].hash == h {
+			end++
 		}
-		n := 0
-		for j := i; j < len(pieces) && n < 2; j++ {
-			if pieces[j].hash == h && pieces[j].v.parent == v {
-				n++
-			}
-		}
-		if n < 2 {
+		group := pieces[i:end]
+		i = end
+		if len(group) < 2 {
 			continue
 		}
 		b := s.newBuilder()
-		argv := false
-		for j := i; j < len(pieces); j++ {
-			if pieces[j].hash != h {
+		n, argv := 0, false
+		for _, p := range group {
+			if p.v.parent != v {
 				continue
 			}
-			pieces[j].hash = 0
-			if pieces[j].v.parent != v {
-				continue
-			}
-			t := pieces[j].v.text
+			n++
+			t := p.v.text
 			argv = argv || len(t) > 1 && t[0] == '-' && bytes.IndexByte(t, ' ') < 0
-			b.piece(pieces[j].v)
+			b.piece(p.v)
+		}
+		if n < 2 {
+			continue
 		}
 		d := s.newView()
 		*d = view{text: b.text, segs: b.segs, parent: v, nested: -1, depth: v.depth, joined: true}
@@ -954,14 +957,9 @@ func (s *scan) dropMembers(v *view, first int) {
 }
 
 // removeAll turns [start,end) of a container into one removal, named after the
-// first rule that asked for it.
+// rule that asked for it last.
 func (s *scan) removeAll(v *view, start, end int, kind spanKind) {
-	var r *rule
-	for _, p := range s.spans {
-		if s.e.rules[p.rule].Action == Drop {
-			r = s.e.rules[p.rule]
-		}
-	}
+	r := s.dropRule
 	if r == nil {
 		return
 	}
