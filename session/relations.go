@@ -858,7 +858,7 @@ func (j *judgement) span() {
 			j.found(CodeCompactionSpan, "shadowedSeqs are not the nodes of shadowedRange")
 			return
 		}
-		if seq == r.head {
+		if seq == r.head && r.d.headLeads {
 			j.found(CodeSystemHead, "a compaction shadows the system head")
 		}
 	}
@@ -905,7 +905,7 @@ func (j *judgement) surface() {
 	}
 	seq := ev.Seq
 	system := ev.Type == TypeSystemMessage
-	if system && len(r.surface) > 0 && r.head < 0 {
+	if system && len(r.surface) > 0 && r.head < 0 && r.d.headLeads {
 		j.found(CodeSystemHead, "the first node is no system message")
 	}
 	if !ev.SurfaceOp.Replace {

@@ -74,13 +74,24 @@ func TestAcceptanceProbes(t *testing.T) {
 			return s + fmt.Sprintf(row, strings.Count(s, "\n")-1) + "\n"
 		}
 	}
+	headless := func(version int, source string) string {
+		return fmt.Sprintf(`{"type":"session","version":%d,"id":"s","createdAt":1,"isSeeded":false,"delegationDepth":0}
+{"type":"turn/start","seq":0,"time":1,"data":{"turn":1}}
+{"type":"step/start","seq":1,"time":1,"data":{"turn":1,"step":1}}
+{"type":"user/message","seq":2,"time":1,"data":{"content":[],"source":{"kind":"user"},"role":"user","id":"u"},"surfaceOp":"append"}
+{"type":"system/message","seq":3,"time":1,"data":{"turn":1,"step":1,"message":{"id":"m","role":"system","source":{"kind":%s},"content":[]}},"surfaceOp":"append"}
+`, version, source)
+	}
+	unchanged := func(s string) string { return s }
 	for _, c := range []struct {
 		name   string
 		base   string // orig-swap of the version when empty
 		edit   func(string) string
 		v3, v4 layer // empty: not for that version
 	}{
-		{"unchanged", "", func(s string) string { return s }, accepted, accepted},
+		// With sources of kind plugin in version 3, and their own kinds in version 4.
+		{"unchanged", "", unchanged, accepted, accepted},
+		{"developer/message", nativeV4, unchanged, "", accepted},
 		{"replace with start and end", "", one(`{"op":"replace","startSeq":8,"endSeq":8}`, `{"op":"replace","start":8,"end":8}`), byReader, byReader},
 		{"header.system", "", one(`"data":{"header":{`, `"data":{"header":{"system":"",`), byReader, byReader},
 		{"empty adapterDefaults", "", one(`"data":{"header":{`, `"data":{"header":{"adapterDefaults":{},`), byReader, byReader},
@@ -110,7 +121,7 @@ func TestAcceptanceProbes(t *testing.T) {
 		{"isSeeded without marker", "", one(`"isSeeded":false`, `"isSeeded":true`), byReader, byReader},
 		{"source kind plugin", "", one(`{"kind":"runtime-context",`, `{"kind":"plugin","plugin":"runtime-context",`), "", byReader},
 		{"wrapped tool result", "", one(`"content":[{"type":"text","text":"ok 14 tests"}]`, `"content":[{"type":"tool-result","toolCallId":"call-a-2","content":[],"isError":false}]`), "", byReader},
-		{"developer/message", "", one(`{"type":"assistant/attempt","seq":15,`, `{"type":"developer/message","seq":15,`), byLedger, ""},
+		{"developer/message, not known", "", one(`{"type":"assistant/attempt","seq":15,`, `{"type":"developer/message","seq":15,`), byLedger, ""},
 		{"developer/message with empty content", nativeV4, one(`"content":[{"type":"tool-removal","toolName":"search"}]`, `"content":[]`), "", accepted},
 		{"empty tools", "", func(s string) string {
 			rows := strings.Split(s, "\n")
@@ -131,6 +142,9 @@ func TestAcceptanceProbes(t *testing.T) {
 			seq := string(session.Member([]byte(row), "seq"))
 			return more(strings.Replace(row, `"seq":`+seq, `"seq":%d`, 1))(s)
 		}, "", byLedger},
+		// Relations of version 4 only (DSH-SEMANTICS §3.8).
+		{"system message without a head", headless(3, `"plugin","plugin":"p"`), unchanged, accepted, ""},
+		{"system message without a head", headless(4, `"system-prompt"`), unchanged, "", byLedger},
 		// The reference leaves this to its projection, which is built in here.
 		{"image/offload with a bad index", "", more(`{"type":"image/offload","seq":%d,"time":1,"data":{"targets":[{"seq":9,"imageIndexes":[7]}]}}`), "", byLedger},
 		{"tool addition without headerSeq", nativeV4, one(`"headerSeq":`, `"x":`), "", byReader},
