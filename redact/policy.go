@@ -62,6 +62,7 @@ type Rule struct {
 	// Native matching, for rules that are code.
 	Literals []string
 	Numbers  bool
+	Digits   int  // a rule with Numbers is not called for fewer digits; at least 7
 	Runs     bool // called for runs of 16 and more base64 characters
 	Find     func(c *Candidate)
 	// Key classifies a key name: 0 is no match; the class goes to Accept.

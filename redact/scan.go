@@ -2,7 +2,9 @@ package redact
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"sort"
 	"strconv"
 	"unicode/utf8"
@@ -789,9 +791,19 @@ func (s *scan) pop()            { s.path = s.path[:len(s.path)-1]; s.pathOf = -1
 func (s *scan) digits(v *view) {
 	text := v.text
 	blobs := s.blobs
-	for i := 2; i < len(text)+2; i += 3 {
-		j := min(i, len(text)-1)
-		if !digit(text[j]) {
+	for i := 0; i < len(text); {
+		j := i
+		if i+8 <= len(text) {
+			// Eight bytes at a time: a byte is a digit when x^'0' is below 10.
+			t := binary.LittleEndian.Uint64(text[i:]) ^ 0x3030303030303030
+			m := ^((t&0x7f7f7f7f7f7f7f7f + 0x7676767676767676) | t) & 0x8080808080808080
+			if m == 0 {
+				i += 8
+				continue
+			}
+			j += bits.TrailingZeros64(m) >> 3
+		} else if !digit(text[i]) {
+			i++
 			continue
 		}
 		for len(blobs) > 0 && j >= blobs[0].hi {
@@ -802,9 +814,6 @@ func (s *scan) digits(v *view) {
 			continue
 		}
 		start, end := j, j+1
-		for start > 0 && digit(text[start-1]) {
-			start--
-		}
 		for end < len(text) && digit(text[end]) {
 			end++
 		}
@@ -831,11 +840,14 @@ func (s *scan) digits(v *view) {
 		}
 		if n >= 7 {
 			for _, r := range s.e.numbers {
+				if n < r.Digits {
+					continue
+				}
 				s.cand = Candidate{s: s, v: v, rule: r, text: text, start: start, end: end}
 				r.Find(&s.cand)
 			}
 		}
-		i = max(i, end)
+		i = max(j+1, end)
 	}
 }
 

@@ -324,14 +324,14 @@ func chineseIDAt(c *redact.Candidate) int {
 }
 
 var phoneWords = wordSet([]byte("phone"), []byte("tel"), []byte("mobile"), []byte("cell"), []byte("fax"), []byte("call"), []byte("sms"), []byte("whatsapp"), []byte("contact"), []byte("dial"),
-	[]byte("handy"), []byte("rufnummer"), []byte("nummer"), []byte("anruf"), []byte("mobil"), []byte("portable"), []byte("móvil"), []byte("teléfono"), []byte("téléphone"),
+	[]byte("handy"), []byte("rufnummer"), []byte("nummer"), []byte("anruf"), []byte("mobil"), []byte("portable"), []byte("móvil"), []byte("teléfono"), []byte("téléphone"), []byte("tél"), []byte("tlf"),
 	[]byte("电话"), []byte("電話"), []byte("手机"), []byte("手機"), []byte("联系"), []byte("聯繫"), []byte("携帯"), []byte("전화"), []byte("телефон"), []byte("тел"), []byte("الهاتف"), []byte("هاتف"), []byte("☎"), []byte("📞"), []byte("📱"), []byte("फ़ोन"), []byte("फोन"), []byte("msisdn"), []byte("reach me"), []byte("ring me"), []byte("text me"))
 
 // findPhone accepts +<country> forms anywhere, and national forms near a word
 // for telephones or where their punctuation says enough: (555) 010-0199.
 func findPhone(c *redact.Candidate) {
 	text, s, e := c.Text(), c.Start(), c.End()
-	if e-s > 64 {
+	if e-s > 64 || e-s >= 16 && digits(text[s:e]) {
 		return
 	}
 	// A run may hold more than one number, or end in something else: read the

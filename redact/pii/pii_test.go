@@ -82,6 +82,8 @@ func TestTexts(t *testing.T) {
 		"call +1 (555) 010-0199.":                              "call [REDACTED:pii-phone].",
 		"Tel: 030 23125 680":                                   "Tel: [REDACTED:pii-phone]",
 		"+86 138 0000 0000 now":                                "[REDACTED:pii-phone] now",
+		"x tél. 01 23 45 67 89 y":                              "x tél. [REDACTED:pii-phone] y",
+		"+33 1 23 45 67 89":                                    "[REDACTED:pii-phone]",
 		"080-0000-7012":                                        "[REDACTED:pii-phone]",
 		"build 744-9020.54 runtime v7.4.11701.325 2026-05-25":  "build 744-9020.54 runtime v7.4.11701.325 2026-05-25",
 		"at 1748503543012 took 128ms":                          "at 1748503543012 took 128ms",
