@@ -32,9 +32,12 @@ type Event struct {
 	// its type may pass over it.
 	Ignorable bool
 	// DataTruncated is true when the ledger line was longer than the reader's
-	// limit: the envelope is whole, and Data holds only the members of the
-	// payload that the trace invariants need. Such an event must
-	// not be exported with a body.
+	// limit: the envelope is whole, and of the payload Data holds numbers, flags,
+	// ids and kinds only, no text that anybody wrote: turn, step, callId and
+	// inherited; kind and plugin of source; of message its id, role, toolCallId and isError, kind, plugin
+	// and callId of its source, and type, id, toolCallId and isError of each
+	// block of its content; of error its name and code. It is enough for a Trace,
+	// a Recovery and Relations. Such an event must not be exported with a body.
 	DataTruncated bool
 
 	// opFirst says that surfaceOp stood before sourceEventSeqs in its row: the

@@ -124,6 +124,8 @@ func (r *Recovery) truncated(ev *Event) error {
 	case TypeStepEnd:
 		r.stepOpen = false
 		r.clear()
+	case TypeAssistantMessage:
+		return r.advertise(ev)
 	case TypeToolCall:
 		if i, ok := r.index[callKeyOf(Member(ev.Data, "callId"))]; ok {
 			r.calls[i].callSeq = ev.Seq
@@ -140,13 +142,13 @@ func (r *Recovery) advertise(ev *Event) error {
 	content := Path(ev.Data, "message", "content")
 	if k := KindOf(content); k == KindString {
 		return nil // JavaScript walks its characters, which are no calls
-	} else if k != KindArray {
+	} else if k != KindArray && !ev.DataTruncated {
 		return fail(ev, CodePayload, "message.content is no array")
 	}
 	turn, step := turnStep(ev.Data)
 	for a := WalkArray(content); a.Next(); {
 		block := a.Value()
-		if KindOf(block) == KindNull {
+		if KindOf(block) == KindNull && !ev.DataTruncated {
 			return fail(ev, CodePayload, "a block of message.content is null")
 		}
 		if !StringIs(Member(block, "type"), "tool-call") {

@@ -78,7 +78,7 @@ type Relations struct {
 
 	turn, step         int64
 	nextTurn, nextStep int64
-	provider           string
+	provider           string // of the last request/header; empty where nobody has seen it
 	surface            []int64
 	head               int64 // seq of the protected system head, or -1
 	compaction         *compactionState
@@ -91,11 +91,13 @@ type Relations struct {
 	commands           map[string]struct{}
 	commandSeqs        map[int64]struct{}
 	humans             map[int64][sha256.Size]byte
-	headers            map[int64]map[string]bool
+	headers            map[int64]*headerTools
+	lastTools          *headerTools // of the last header, which the next one often repeats
 	children           map[string]struct{}
 	pending            []*InvariantError // findings that an inherited marker takes back
 	restart            bool              // the last event filled the inbox for a next turn
 	seen               map[int64]struct{}
+	lost               map[Code]bool // relations that are not judged any more, see byTypeCut
 }
 
 type compactionState struct {
@@ -107,7 +109,16 @@ type compactionState struct {
 
 type toolLifecycle struct {
 	name, arguments string
+	unread          bool // name and arguments: the line was too long to read
 	started         bool
+}
+
+// headerTools are the tools that a request/header defines: by name, whether it is
+// done once and in full.
+type headerTools struct {
+	digest  [sha256.Size]byte // of the list as it is written
+	defined map[string]bool
+	unread  bool // the line was too long to read
 }
 
 type retryChain struct {
@@ -140,7 +151,7 @@ func newRelations(d *Dialect) *Relations {
 		tools: map[string]*toolLifecycle{}, chains: map[string]retryChain{}, retryIDs: map[string]struct{}{},
 		scheduled: map[string]retryPlace{}, started: map[string]struct{}{}, dispatches: map[string]*dispatchState{},
 		commands: map[string]struct{}{}, commandSeqs: map[int64]struct{}{}, humans: map[int64][sha256.Size]byte{},
-		headers: map[int64]map[string]bool{}, children: map[string]struct{}{}, seen: map[int64]struct{}{},
+		headers: map[int64]*headerTools{}, children: map[string]struct{}{}, seen: map[int64]struct{}{}, lost: map[Code]bool{},
 	}
 }
 
@@ -200,10 +211,10 @@ func (r *Relations) Finish() []error {
 // judge returns what taking ev in would change, and what is wrong with it. Both
 // may be there: a finding need not stop a report.
 func (r *Relations) judge(ev *Event) (apply func(), err error) {
-	if ev.DataTruncated || !r.d.related(ev.Type) {
+	if !r.d.related(ev.Type) {
 		return func() { r.restart = false }, nil
 	}
-	j := judgement{r: r, ev: ev}
+	j := judgement{r: r, ev: ev, cut: ev.DataTruncated}
 	if KindOf(ev.Data) != KindObject {
 		return nil, fail(ev, CodeData, "want an object")
 	}
@@ -215,6 +226,8 @@ func (r *Relations) judge(ev *Event) (apply func(), err error) {
 	case j.stop:
 	case r.d.inStep(ev.Type):
 		j.requireStep()
+	case j.cut:
+		j.byTypeCut()
 	default:
 		j.byType()
 	}
@@ -250,12 +263,13 @@ type judgement struct {
 	changes []func()
 	err     error
 	stop    bool // the rest cannot be judged
+	cut     bool // of the payload only what Event.DataTruncated says is left
 }
 
 func (j *judgement) then(f func()) { j.changes = append(j.changes, f) }
 
 func (j *judgement) found(code Code, format string, args ...any) {
-	if j.err == nil {
+	if j.err == nil && !j.r.lost[code] {
 		j.err = fail(j.ev, code, format, args...)
 	}
 }
@@ -356,6 +370,52 @@ func (j *judgement) byType() {
 	}
 }
 
+// byTypeCut judges an event whose line was too long to read by what is left of it,
+// so that what follows is not blamed for what nobody has seen.
+func (j *judgement) byTypeCut() {
+	r, seq := j.r, j.ev.Seq
+	switch j.ev.Type {
+	case TypeTurnStart, TypeTurnEnd, TypeStepStart, TypeStepEnd, TypeAssistantChunk, TypeAssistantMessage, TypeToolCall,
+		TypeToolResult, TypeSystemMessage, TypeRequestContext, TypeEndSeed:
+		j.byType()
+	case TypeDeveloperMessage:
+		j.requireStep()
+	case TypeRequestHeader:
+		j.requireTurn()
+		j.then(func() {
+			r.provider = ""
+			r.headers[seq] = &headerTools{unread: true}
+		})
+	case TypeUserMessage:
+		if StringIs(Path(j.ev.Data, "source", "kind"), "user") {
+			j.then(func() { r.humans[seq] = unreadText })
+		}
+	case "compaction/summary":
+		if c := r.compaction; c != nil {
+			j.then(func() { c.summarized = true })
+		}
+	case "compaction/end":
+		j.then(func() { r.compaction = nil })
+	case "compaction/start":
+		j.lose(CodeCompaction)
+	case "llm/retry":
+		j.lose(CodeRetryChain, CodeRetryStarted)
+	case "command/run":
+		j.lose(CodeCommand)
+	case r.d.ptcStart:
+		j.lose(CodeDispatch)
+	}
+}
+
+// lose gives relations up whose one end nobody has seen.
+func (j *judgement) lose(codes ...Code) {
+	j.then(func() {
+		for _, c := range codes {
+			j.r.lost[c] = true
+		}
+	})
+}
+
 func (j *judgement) turnStart() {
 	r := j.r
 	turn, ok := Turn(j.ev)
@@ -388,7 +448,7 @@ func (j *judgement) advertise() {
 		if fresh[id] != nil || j.r.tools[id] != nil {
 			j.found(CodeCallAdvertised, "a call of that id is pending")
 		}
-		fresh[id] = &toolLifecycle{name: scalarKey(Member(block, "name")), arguments: scalarKey(Member(block, "arguments"))}
+		fresh[id] = &toolLifecycle{unread: j.cut, name: scalarKey(Member(block, "name")), arguments: scalarKey(Member(block, "arguments"))}
 	}
 	j.then(func() {
 		for id, t := range fresh {
@@ -402,7 +462,8 @@ func (j *judgement) call() {
 		return
 	}
 	t := j.r.tools[scalarKey(j.member("callId"))]
-	if t == nil || t.started || t.name != scalarKey(j.member("name")) || t.arguments != scalarKey(j.member("arguments")) {
+	same := t != nil && (j.cut || t.unread || t.name == scalarKey(j.member("name")) && t.arguments == scalarKey(j.member("arguments")))
+	if !same || t.started {
 		j.found(CodeCallNotAdvertised, "want the name and arguments of one advertised call, once")
 		return
 	}
@@ -425,7 +486,7 @@ func (j *judgement) result() {
 		j.found(CodeResultNotAdvertised, "no advertised call has its call id")
 		return
 	}
-	if !t.started && !j.exactRepair(res) {
+	if !t.started && !j.cut && !j.exactRepair(res) {
 		j.found(CodeRepairInexact, "the call never started; want the exact result that repair makes")
 	}
 	j.then(func() { delete(r.tools, id) })
@@ -469,11 +530,14 @@ func (j *judgement) developer() {
 		j.found(CodeDeveloperHeader, "headerSeq names no earlier request/header")
 		return
 	}
+	if tools.unread {
+		return
+	}
 	for a := WalkArray(Path(j.ev.Data, "message", "content")); a.Next(); {
 		if !StringIs(Member(a.Value(), "type"), "tool-addition") {
 			continue
 		}
-		if complete, one := tools[scalarKey(Member(a.Value(), "toolName"))]; !one || !complete {
+		if complete, one := tools.defined[scalarKey(Member(a.Value(), "toolName"))]; !one || !complete {
 			j.found(CodeDeveloperHeader, "request/header %d does not define an added tool exactly once", seq)
 		}
 	}
@@ -482,24 +546,37 @@ func (j *judgement) developer() {
 func (j *judgement) requestHeader() {
 	r := j.r
 	header := j.member("header")
-	tools := map[string]bool{}
+	var tools *headerTools
 	if r.d.toolRole {
-		for a := WalkArray(Member(header, "tools")); a.Next(); {
-			name := scalarKey(Member(a.Value(), "name"))
-			_, again := tools[name]
-			tools[name] = !again && KindOf(Member(a.Value(), "description")) == KindString &&
-				KindOf(Member(a.Value(), "parameters")) == KindObject
-		}
+		tools = r.tools4(Member(header, "tools"))
 	}
 	provider := scalarKey(Path(header, "config", "provider"))
 	j.requireTurn()
 	seq := j.ev.Seq
 	j.then(func() {
 		r.provider = provider
-		if r.d.toolRole {
-			r.headers[seq] = tools
+		if tools != nil {
+			r.headers[seq], r.lastTools = tools, tools
 		}
 	})
+}
+
+// tools4 reads the tools that a header of version 4 defines. Headers that repeat
+// the last one share its tools, so that a ledger which writes its header often
+// stays small.
+func (r *Relations) tools4(list []byte) *headerTools {
+	digest := sha256.Sum256(list)
+	if r.lastTools != nil && r.lastTools.digest == digest {
+		return r.lastTools
+	}
+	t := &headerTools{digest: digest, defined: map[string]bool{}}
+	for a := WalkArray(list); a.Next(); {
+		name := scalarKey(Member(a.Value(), "name"))
+		_, again := t.defined[name]
+		t.defined[name] = !again && KindOf(Member(a.Value(), "description")) == KindString &&
+			KindOf(Member(a.Value(), "parameters")) == KindObject
+	}
+	return t
 }
 
 func (j *judgement) dispatch() {
@@ -548,7 +625,7 @@ func (j *judgement) retry() {
 		return
 	}
 	provider := scalarKey(j.member("provider"))
-	if provider != r.provider {
+	if provider != r.provider && r.provider != "" {
 		j.found(CodeRetry, "the provider is not that of the last request/header")
 		return
 	}
@@ -659,7 +736,7 @@ func (r *Relations) framed(raw []byte, cited []int64) bool {
 			return false
 		}
 		end := skipString(text, 0)
-		if sha256.Sum256(text[:end]) != r.humans[seq] {
+		if want := r.humans[seq]; want != unreadText && sha256.Sum256(text[:end]) != want {
 			return false
 		}
 		text = text[end:]
@@ -669,6 +746,9 @@ func (r *Relations) framed(raw []byte, cited []int64) bool {
 	}
 	return string(text) == "]"
 }
+
+// unreadText stands for the text of a message whose line was too long to read.
+var unreadText [sha256.Size]byte
 
 // humanText is the digest of a user's text as JSON.stringify writes it.
 func humanText(content []byte) [sha256.Size]byte {

@@ -3,6 +3,7 @@ package jsonl
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -66,7 +67,11 @@ func TestRowsOverTheLimitKeepTheirEnvelopeInEveryVersion(t *testing.T) {
 				if err := trace(r, cut); err != nil {
 					t.Error(err)
 				}
+				if err := trace(r, cut, session.WithStrict()); err != nil {
+					t.Errorf("what is left of the payloads breaks a relation: %v", err)
+				}
 			}
+			sameClosers(t, r.Dialect(), full, cut)
 		})
 	}
 	t.Log(truncated)
@@ -87,15 +92,33 @@ func unpacked(t *testing.T, path string) string {
 }
 
 // trace checks the invariants of evs.
-func trace(r *Reader, evs []session.Event) error {
-	tr := session.NewTrace(r.Header(), r.Dialect(), session.Core(r.Dialect()))
+func trace(r *Reader, evs []session.Event, opts ...session.TraceOption) error {
+	tr := session.NewTrace(r.Header(), r.Dialect(), session.Core(r.Dialect()), opts...)
 	for i := range evs {
 		if err := session.Admit(&evs[i], tr); err != nil {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(tr.Finish()...)
 }
+
+// sameClosers checks that what is left of oversized rows closes every prefix with
+// the very bytes that the whole rows do.
+func sameClosers(t *testing.T, d *session.Dialect, full, cut []session.Event) {
+	t.Helper()
+	a, b := session.NewRecovery(d), session.NewRecovery(d)
+	for i := range full {
+		if err := errors.Join(a.Observe(&full[i]), b.Observe(&cut[i])); err != nil {
+			t.Fatalf("event %d: %v", i, err)
+		}
+		want, got := rowsOf(d, a.Closers(session.CauseInterrupted)), rowsOf(d, b.Closers(session.CauseInterrupted))
+		if !bytes.Equal(want, got) {
+			t.Fatalf("behind event %d the closers are\n%swant\n%s", i, got, want)
+		}
+	}
+}
+
+func rowsOf(d *session.Dialect, evs []session.Event) []byte { return appendRows(nil, d, evs, false) }
 
 // sparse writes a version 3 file with a message of n bytes between short rows.
 func sparse(t testing.TB, n int64, compressed bool) string {

@@ -35,6 +35,7 @@ var (
 	// model wrote.
 	keepData = &keep{keys: map[string]*keep{
 		"turn": keepAll, "step": keepAll, "callId": keepAll, "inherited": keepAll,
+		"source": {keys: map[string]*keep{"kind": keepAll, "plugin": keepAll}},
 		"message": {keys: map[string]*keep{
 			"id": keepAll, "role": keepAll, "toolCallId": keepAll, "isError": keepAll,
 			"source": {keys: map[string]*keep{"kind": keepAll, "plugin": keepAll, "callId": keepAll}},
