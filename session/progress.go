@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -227,18 +228,18 @@ func index(raw []byte) (int64, bool) {
 // propertyKey is the name that a value means as a key in JavaScript, for the
 // values that can mean one of the inbox's: a string, or an array of one.
 func propertyKey(raw []byte) string {
-	for KindOf(raw) == KindArray {
-		a := WalkArray(raw)
-		if !a.Next() {
-			return ""
-		}
-		one := a.Value()
-		if a.Next() {
-			return ""
-		}
-		raw = one
+	i := 0
+	for i < len(raw) && raw[i] == '[' {
+		i = skipSpace(raw, i+1)
 	}
-	s, _ := String(raw)
+	if i == len(raw) || raw[i] != '"' {
+		return ""
+	}
+	end := skipString(raw, i)
+	if len(bytes.Trim(raw[end:], "] \t\r\n")) > 0 {
+		return ""
+	}
+	s, _ := String(raw[i:end])
 	return s
 }
 

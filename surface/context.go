@@ -115,15 +115,15 @@ func (r *RuntimeContext) Project(current string, sections []ContextSection, id s
 				data = append(data, ',')
 			}
 			data = append(data, `{"name":`...)
-			data = appendQuoted(data, s.Name)
+			data = session.AppendQuoted(data, s.Name)
 			data = append(data, `,"text":`...)
-			data = appendQuoted(data, s.Text)
+			data = session.AppendQuoted(data, s.Text)
 			data = append(data, '}')
 		}
 		data = append(data, ']')
 	}
 	data = append(data, `},"role":"user","id":`...)
-	data = appendQuoted(data, id)
+	data = session.AppendQuoted(data, id)
 	data = append(data, '}')
 	return session.Event{Type: typeUser, Data: data, SurfaceOp: &session.SurfaceOp{}}, true, nil
 }

@@ -14,7 +14,7 @@ import (
 const (
 	// CodeDeveloperHeader: a developer/message has a headerSeq without adding
 	// tools, adds tools without one, or names what is no earlier request/header.
-	CodeDeveloperHeader session.Code = "developer-header"
+	CodeDeveloperHeader = session.CodeDeveloperHeader
 	// CodeDeveloperTool: a tool that a developer/message adds is not declared
 	// exactly once, in full, in the request/header it names.
 	CodeDeveloperTool session.Code = "developer-tool"

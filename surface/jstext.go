@@ -27,7 +27,7 @@ func appendTextAt(dst, raw []byte, depth int) []byte {
 		return session.AppendDouble(dst, n.Float)
 	case session.KindString:
 		s, _ := session.String(raw)
-		return appendQuoted(dst, s)
+		return session.AppendQuoted(dst, s)
 	case session.KindArray:
 		dst = append(dst, '[')
 		for a, n := session.WalkArray(raw), 0; a.Next(); n++ {
@@ -43,7 +43,7 @@ func appendTextAt(dst, raw []byte, depth int) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendQuoted(dst, m.name)
+			dst = session.AppendQuoted(dst, m.name)
 			dst = append(dst, ':')
 			dst = appendTextAt(dst, m.value, depth+1)
 		}

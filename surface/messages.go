@@ -1,7 +1,6 @@
 package surface
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -32,7 +31,7 @@ func (m Message) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendInt(dst, m.Seq, 10)
 	dst = append(dst, `,"type":`...)
-	dst = appendQuoted(dst, m.Type)
+	dst = session.AppendQuoted(dst, m.Type)
 	dst = append(dst, `,"message":`...)
 	for _, c := range m.Message {
 		// Outside of strings these are white space, inside they cannot be.
@@ -41,17 +40,6 @@ func (m Message) AppendJSON(dst []byte) []byte {
 		}
 	}
 	return append(dst, '}')
-}
-
-func appendQuoted(dst []byte, s string) []byte {
-	quoted, err := json.Marshal(s)
-	if err == nil {
-		dst, err = session.Canonical(dst, quoted) // without escapes for HTML
-	}
-	if err != nil {
-		return append(dst, `""`...) // no string does that
-	}
-	return dst
 }
 
 // At folds src up to the event with seq at, itself included; End folds all of

@@ -115,6 +115,15 @@ func (l *nodeList) appendSeqs(dst []int64) []int64 {
 	return dst
 }
 
+// backward walks the seqs of the nodes from the last one to the first.
+func (l *nodeList) backward(yield func(seq int64) bool) {
+	for i := len(l.slots) - 1; i >= 0; i-- {
+		if seq := l.slots[i].seq; seq >= 0 && !yield(seq) {
+			return
+		}
+	}
+}
+
 func (l *nodeList) hash() [32]byte { return l.chain.read(l) }
 
 func (l *nodeList) clone() nodeList {

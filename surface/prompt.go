@@ -113,7 +113,7 @@ func (c PromptCommit) Event(d *session.Dialect, turn, step int64, id string) ses
 	data = append(data, `,"step":`...)
 	data = strconv.AppendInt(data, step, 10)
 	data = append(data, `,"message":{"id":`...)
-	data = appendQuoted(data, id)
+	data = session.AppendQuoted(data, id)
 	data = append(data, `,"role":"system","source":{`...)
 	data = appendSource(data, d.SystemPromptSource())
 	data = append(data, `},"content":[`...)
@@ -131,16 +131,16 @@ func (c PromptCommit) Event(d *session.Dialect, turn, step int64, id string) ses
 
 func appendSource(dst []byte, s session.Source) []byte {
 	dst = append(dst, `"kind":`...)
-	dst = appendQuoted(dst, s.Kind)
+	dst = session.AppendQuoted(dst, s.Kind)
 	if s.Plugin != "" {
 		dst = append(dst, `,"plugin":`...)
-		dst = appendQuoted(dst, s.Plugin)
+		dst = session.AppendQuoted(dst, s.Plugin)
 	}
 	return dst
 }
 
 func appendTextBlock(dst []byte, text string) []byte {
 	dst = append(dst, `{"type":"text","text":`...)
-	dst = appendQuoted(dst, text)
+	dst = session.AppendQuoted(dst, text)
 	return append(dst, '}')
 }

@@ -209,7 +209,7 @@ func (st *requestState) takeUpdate(ev *session.Event) {
 	for _, name := range u.removals {
 		delete(st.available, name)
 	}
-	st.history.Updates = append(slices.Clip(st.history.Updates), update)
+	st.history.Updates = append(st.history.Updates, update)
 }
 
 func raws(tools []tool) []json.RawMessage {
@@ -230,7 +230,7 @@ func canonicalHeader(header []byte) json.RawMessage {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = appendQuoted(out, name)
+		out = session.AppendQuoted(out, name)
 		out = append(out, ':')
 		out = appendJSText(out, value)
 	}
@@ -355,7 +355,7 @@ func (r *Requests) lastMessage() (json.RawMessage, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	for _, seq := range slices.Backward(s.Nodes()) {
+	for seq := range s.nodes.backward {
 		m, ok, err := r.view.message(s, seq)
 		if err != nil {
 			return nil, false, err
