@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"regexp/syntax"
+	"sort"
 	"strings"
 	"unicode/utf8"
 )
@@ -40,6 +41,7 @@ type allow struct {
 	res    []allowRegex
 	stop   *automaton
 	never  bool
+	cost   int // length of the expressions
 }
 
 // allowRegex is an expression of an allow list, with the literals of which one
@@ -63,6 +65,8 @@ func compile(r Rule, index int, precedence Rank) (*rule, error) {
 		}
 		c.allow = append(c.allow, a)
 	}
+	// Any list may allow; the cheap ones are asked first.
+	sort.SliceStable(c.allow, func(i, j int) bool { return c.allow[i].cost < c.allow[j].cost })
 	for _, k := range r.Keys {
 		c.keys = append(c.keys, normalKey(k))
 	}
@@ -164,6 +168,7 @@ func compileAllow(a *Allowlist) (allow, error) {
 		if err != nil {
 			return c, err
 		}
+		c.cost += len(s)
 		x := allowRegex{re: re}
 		if a, ok := bestAnchor(mustParse(s)); ok {
 			x.pre = newAutomaton(a.literals)
@@ -189,6 +194,9 @@ func (a *allow) allows(secret, match, line []byte) bool {
 	case "line":
 		target = line
 	}
+	if !a.and && a.stop != nil && a.stop.contains(secret) {
+		return true
+	}
 	hit := false
 	for i := range a.res {
 		if x := &a.res[i]; (x.pre == nil || x.pre.contains(target)) && x.re.Match(target) {
@@ -196,11 +204,10 @@ func (a *allow) allows(secret, match, line []byte) bool {
 			break
 		}
 	}
-	stop := a.stop != nil && a.stop.contains(secret)
 	if a.and {
-		return (len(a.res) == 0 || hit) && (a.stop == nil || stop)
+		return (len(a.res) == 0 || hit) && (a.stop == nil || a.stop.contains(secret))
 	}
-	return hit || stop
+	return hit
 }
 
 // xLogX holds n*log2(n).
