@@ -28,10 +28,15 @@ import (
 // time ends; then it returns an error, and the record is counted as refused.
 // What was acknowledged survives overflow, Shutdown and crashes. The outbox
 // directory must be one of its own, since no ledger stands behind its records.
+//
+// WithEarlyReturn makes OnEmit return before the sync; the window that this opens
+// is described there.
 type DurableProcessor struct {
 	outbox    Outbox
 	waterfall *Waterfall
 	wait      time.Duration
+	early     chan boarded // nil: OnEmit returns after the sync
+	landing   sync.Once    // closes early
 
 	mu       sync.Mutex
 	closed   bool
@@ -39,7 +44,7 @@ type DurableProcessor struct {
 	earlier  []*flight // not yet landed
 	resource atomic.Pointer[knownResource]
 
-	committed, refused, withheld atomic.Int64
+	committed, refused, withheld, failed atomic.Int64
 }
 
 var _ sdklog.Processor = (*DurableProcessor)(nil)
@@ -71,26 +76,99 @@ func WithWait(d time.Duration) DurableOption {
 	return func(p *DurableProcessor) { p.wait = d }
 }
 
+// WithEarlyReturn makes OnEmit return when its record is redacted and in line for
+// the next sync, with at most so many records (at least 1) in line. When the line
+// is full OnEmit waits as it does for room; no record is dropped from it.
+//
+// The window: a record whose OnEmit has returned is lost when the process is
+// killed, or the machine stops, before the sync that it waits for. That sync
+// begins when the one before it ends, so the window is about two syncs long
+// while the outbox has room, and as long as it has none otherwise. ForceFlush
+// and Shutdown wait until the line is empty; a program that ends without them,
+// or whose Shutdown ends by its context, loses what is in line. A record that
+// the outbox refuses for another reason than room is counted in
+// DurableStats.Failed, since nobody is left to get the error.
+//
+// A goroutine commits what is in line. It ends with a Shutdown that succeeds,
+// or when the outbox is closed.
+func WithEarlyReturn(records int) DurableOption {
+	return func(p *DurableProcessor) { p.early = make(chan boarded, max(1, records)) }
+}
+
 // NewDurableProcessor returns a processor that stores records in o.
 func NewDurableProcessor(o Outbox, opts ...DurableOption) *DurableProcessor {
 	p := &DurableProcessor{outbox: o, waterfall: NewWaterfall(nil, nil), wait: 10 * time.Second, current: newFlight()}
 	for _, opt := range opts {
 		opt(p)
 	}
+	if p.early != nil {
+		go p.commitLine()
+	}
 	return p
+}
+
+// boarded is a record in line for the next sync.
+type boarded struct {
+	entry    outbox.Entry
+	flight   *flight
+	withheld bool
+}
+
+// commitLine commits what is in line, as much at a time as there is.
+func (p *DurableProcessor) commitLine() {
+	var line []boarded
+	for first := range p.early {
+		line = append(line[:0], first)
+		b := outbox.Batch{Entries: []outbox.Entry{first.entry}}
+		bytes := len(first.entry.Payload)
+	more:
+		for len(line) < batchRecords && bytes < batchBytes {
+			select {
+			case next, open := <-p.early:
+				if !open {
+					break more
+				}
+				line = append(line, next)
+				b.Entries = append(b.Entries, next.entry)
+				bytes += len(next.entry.Payload)
+			default:
+				break more
+			}
+		}
+		err := commit(context.Background(), p.outbox, &b) // ends when the outbox is closed
+		for i := range line {
+			p.landed(&line[i], err)
+		}
+		clear(line)
+	}
+}
+
+// landed counts a record of the line and lets those go on that wait for it.
+func (p *DurableProcessor) landed(q *boarded, err error) {
+	switch {
+	case err != nil:
+		p.failed.Add(1)
+	default:
+		p.committed.Add(1)
+		if q.withheld {
+			p.withheld.Add(1)
+		}
+	}
+	p.leave(q.flight)
 }
 
 // DurableStats counts records since the processor was made.
 type DurableStats struct {
 	// Committed counts records that were made durable, Withheld those of them
 	// of which only a marker is left, Refused those that OnEmit returned an
-	// error for.
-	Committed, Withheld, Refused int64
+	// error for, Failed those that OnEmit had returned nil for when the outbox
+	// refused them (only WithEarlyReturn).
+	Committed, Withheld, Refused, Failed int64
 }
 
 // Stats returns the counts.
 func (p *DurableProcessor) Stats() DurableStats {
-	return DurableStats{p.committed.Load(), p.withheld.Load(), p.refused.Load()}
+	return DurableStats{p.committed.Load(), p.withheld.Load(), p.refused.Load(), p.failed.Load()}
 }
 
 // Enabled is always true.
@@ -103,6 +181,9 @@ func (p *DurableProcessor) OnEmit(ctx context.Context, r *sdklog.Record) error {
 	if f == nil {
 		return nil
 	}
+	if p.early != nil {
+		return p.queue(ctx, r, f)
+	}
 	defer p.leave(f)
 	if err := p.store(ctx, r); err != nil {
 		p.refused.Add(1)
@@ -112,17 +193,47 @@ func (p *DurableProcessor) OnEmit(ctx context.Context, r *sdklog.Record) error {
 	return nil
 }
 
-func (p *DurableProcessor) store(ctx context.Context, r *sdklog.Record) error {
-	work := context.WithoutCancel(ctx)
-	out, err := p.waterfall.Run(work, p.record(r))
+// queue puts a record in line for the next sync, and waits for a place there.
+func (p *DurableProcessor) queue(ctx context.Context, r *sdklog.Record, f *flight) error {
+	entry, withheld, err := p.entry(context.WithoutCancel(ctx), r)
+	if err == nil {
+		q := boarded{entry, f, withheld}
+		select {
+		case p.early <- q:
+			return nil
+		default:
+		}
+		wait, cancel := context.WithTimeoutCause(ctx, p.wait, outbox.ErrFull)
+		defer cancel()
+		select {
+		case p.early <- q:
+			return nil
+		case <-wait.Done():
+			err = errors.Join(outbox.ErrFull, wait.Err())
+		}
+	}
+	p.refused.Add(1)
+	p.leave(f)
+	return err
+}
+
+// entry is a record as it is stored.
+func (p *DurableProcessor) entry(ctx context.Context, r *sdklog.Record) (e outbox.Entry, withheld bool, err error) {
+	out, err := p.waterfall.Run(ctx, p.record(r))
 	if err != nil {
-		return err
+		return e, false, err
 	}
 	payload, err := out.AppendBinary(nil)
+	return outbox.Entry{Key: []byte(out.UID), Payload: payload}, out.Withheld != "", err
+}
+
+func (p *DurableProcessor) store(ctx context.Context, r *sdklog.Record) error {
+	work := context.WithoutCancel(ctx)
+	entry, withheld, err := p.entry(work, r)
 	if err != nil {
 		return err
 	}
-	b := outbox.Batch{Entries: []outbox.Entry{{Key: []byte(out.UID), Payload: payload}}}
+	b := outbox.Batch{Entries: []outbox.Entry{entry}}
 	_, err = p.outbox.Commit(work, &b)
 	if errors.Is(err, outbox.ErrFull) {
 		ctx, cancel := context.WithTimeoutCause(ctx, p.wait, outbox.ErrFull)
@@ -134,7 +245,7 @@ func (p *DurableProcessor) store(ctx context.Context, r *sdklog.Record) error {
 			err = errors.Join(outbox.ErrFull, ctx.Err())
 		}
 	}
-	if err == nil && out.Withheld != "" {
+	if err == nil && withheld {
 		p.withheld.Add(1)
 	}
 	return err
@@ -208,7 +319,14 @@ func (p *DurableProcessor) ForceFlush(ctx context.Context) error { return p.sett
 
 // Shutdown is ForceFlush, after which OnEmit does nothing. What was committed
 // stays in the outbox, which is the caller's to close.
-func (p *DurableProcessor) Shutdown(ctx context.Context) error { return p.settle(ctx, true) }
+func (p *DurableProcessor) Shutdown(ctx context.Context) error {
+	err := p.settle(ctx, true)
+	if err == nil && p.early != nil {
+		// Nobody is on the way into the line any more.
+		p.landing.Do(func() { close(p.early) })
+	}
+	return err
+}
 
 func newFlight() *flight { return &flight{landed: make(chan struct{})} }
 

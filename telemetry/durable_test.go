@@ -187,6 +187,55 @@ func TestDurableProcessorWaitsForRoomAndThenRefuses(t *testing.T) {
 	})
 }
 
+func TestEarlyReturnComesBackBeforeTheSyncAndFlushWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &fullOutbox{newModelOutbox(), make(chan struct{})}
+		p := NewDurableProcessor(o, WithEarlyReturn(2), WithWait(time.Minute))
+		var record sdklog.Record
+		for range 3 { // one is being committed, two are in line
+			if err := p.OnEmit(t.Context(), &record); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		begin := time.Now()
+		if err := p.OnEmit(t.Context(), &record); !errors.Is(err, outbox.ErrFull) || time.Since(begin) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Shutdown did not wait: %v", err)
+		}
+		if len(o.entries) != 0 {
+			t.Errorf("%d entries", len(o.entries))
+		}
+		close(o.room)
+		if err := p.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if s := p.Stats(); s != (DurableStats{Committed: 3, Refused: 1}) || len(o.entries) != 3 {
+			t.Errorf("%+v, %d entries", s, len(o.entries))
+		}
+	})
+}
+
+func TestEarlyReturnCountsWhatTheOutboxRefuses(t *testing.T) {
+	o := newModelOutbox()
+	o.fail, o.failOn = outbox.ErrClosed, 1
+	p := NewDurableProcessor(o, WithEarlyReturn(8))
+	var record sdklog.Record
+	if err := p.OnEmit(context.Background(), &record); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if s := p.Stats(); s != (DurableStats{Failed: 1}) {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestRedactingProcessorRedactsForThoseBehindIt(t *testing.T) {
 	behind := &kept{}
 	emitSample(testProvider(NewRedactingProcessor(NewRedaction(fakeEngine{}, nil)), behind))

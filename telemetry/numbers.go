@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
@@ -25,7 +26,7 @@ type Outbox interface {
 // commit commits b, and waits for room as long as there is none: back-pressure
 // is a cursor that stops, never a record that is dropped.
 func commit(ctx context.Context, o Outbox, b *outbox.Batch) error {
-	for {
+	for pause := time.Duration(0); ; pause = min(2*pause+time.Millisecond, time.Second) {
 		_, err := o.Commit(ctx, b)
 		if !errors.Is(err, outbox.ErrFull) {
 			return err
@@ -33,6 +34,25 @@ func commit(ctx context.Context, o Outbox, b *outbox.Batch) error {
 		if err := o.WaitRoom(ctx); err != nil {
 			return err
 		}
+		// There was room for something, but not for this: do not spin.
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// wait waits for d, or returns why ctx has ended.
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
