@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -14,8 +15,9 @@ type Decoder struct {
 	v     *Vocabulary
 	check validator
 	op    SurfaceOp
+	next  int64 // the seq that is taken next, or -1
 	seqs  []int64
-	seen  map[int64]struct{}
+	order []int64
 	run   ChunkRun
 	index [16]member // of a row's data
 }
@@ -26,8 +28,17 @@ func NewDecoder(d *Dialect, v *Vocabulary) *Decoder {
 	if v == nil {
 		v = Core(d)
 	}
-	return &Decoder{d: d, v: v}
+	return &Decoder{d: d, v: v, next: -1}
 }
+
+// maxSources bounds what the ranges of one row may expand to where nobody has said
+// which seq comes next: a few bytes of a hostile row can name any number of events.
+const maxSources = 1 << 22
+
+// Expect tells the decoder which seq is taken next. The sources of an event with
+// a later one are not expanded and left nil: nobody takes that event, and a few
+// bytes of ranges could name any number of them.
+func (x *Decoder) Expect(next int64) { x.next = next }
 
 // DecodeEvent decodes one row, without its line feed, into ev. The event's Data
 // and RawSurfaceOp share memory with row. A packed run is refused with
@@ -347,7 +358,7 @@ func (x *Decoder) envelope(e *envelope, ev *Event, known *EventType) error {
 		}
 		ev.Seq = 0
 	}
-	if e.sources != nil {
+	if e.sources != nil && (x.next < 0 || ev.Seq <= x.next) {
 		if err := x.sources(e, ev.Seq); err != nil {
 			return err
 		}
@@ -409,6 +420,8 @@ func (x *Decoder) sources(e *envelope, seq int64) error {
 			return e.fail(CodeSources, "the end of a range is no count")
 		case start > end || end >= seq || end-start+1 > seq-int64(len(out)):
 			return e.fail(CodeSources, "a range goes beyond the event's own seq")
+		case x.next < 0 && end-start >= maxSources-int64(len(out)):
+			return e.fail(CodeSources, "the ranges name more events than are read without knowing the ledger")
 		default:
 			for ; start <= end; start++ {
 				out = append(out, start)
@@ -437,14 +450,19 @@ func (x *Decoder) sources(e *envelope, seq int64) error {
 }
 
 func (x *Decoder) duplicates(list []int64) bool {
-	if x.seen == nil {
-		x.seen = make(map[int64]struct{}, len(list))
+	x.order = append(x.order[:0], list...)
+	return repeats(x.order)
+}
+
+// repeats sorts list and reports whether a number stands in it twice.
+func repeats(list []int64) bool {
+	slices.Sort(list)
+	for i := 1; i < len(list); i++ {
+		if list[i] == list[i-1] {
+			return true
+		}
 	}
-	defer clear(x.seen)
-	for _, n := range list {
-		x.seen[n] = struct{}{}
-	}
-	return len(x.seen) != len(list)
+	return false
 }
 
 // surfaceOp reads a well-formed surfaceOp into x.op.
@@ -539,12 +557,9 @@ func (d *Dialect) surfaceFields(ev *Event, surface bool) (Code, string) {
 		increasing = increasing && (i == 0 || n > ev.SourceEventSeqs[i-1])
 	}
 	if !increasing {
-		seen := make(map[int64]struct{}, len(ev.SourceEventSeqs))
-		for _, n := range ev.SourceEventSeqs {
-			if _, dup := seen[n]; dup {
-				return CodeSourcesDuplicate, fmt.Sprintf("cites %d twice", n)
-			}
-			seen[n] = struct{}{}
+		var few [64]int64
+		if repeats(append(few[:0], ev.SourceEventSeqs...)) {
+			return CodeSourcesDuplicate, "cites an event twice"
 		}
 	}
 	return "", ""

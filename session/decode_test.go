@@ -308,6 +308,36 @@ func readAll(raw []byte) error {
 	return nil
 }
 
+// A row of a hundred bytes can name more events than there is memory.
+func TestRangesOfAnUnknownSeqAreNotExpanded(t *testing.T) {
+	row := []byte(`{"type":"user/message","seq":9007199254740990,"time":0,"data":{},"sourceEventSeqs":[[0,9007199254740980]],"surfaceOp":"append"}`)
+	var ev Event
+	err := DecodeEvent(dialect(t, 2), nil, row, &ev)
+	var decode *DecodeError
+	if !errors.As(err, &decode) || decode.Code != CodeSources {
+		t.Errorf("got %v", err)
+	}
+	dec := NewDecoder(dialect(t, 2), nil)
+	dec.Expect(7)
+	if _, err := dec.Decode(row, &ev); err != nil || ev.SourceEventSeqs != nil {
+		t.Errorf("%v, %d sources", err, len(ev.SourceEventSeqs))
+	}
+	row = []byte(`{"type":"user/message","seq":7,"time":0,"data":{},"sourceEventSeqs":[[0,6]],"surfaceOp":"append"}`)
+	if _, err := dec.Decode(row, &ev); err != nil || len(ev.SourceEventSeqs) != 7 {
+		t.Errorf("%v, %d sources", err, len(ev.SourceEventSeqs))
+	}
+}
+
+func TestOfDuplicateHeaderFieldsTheLastOneCountsAtNoCost(t *testing.T) {
+	dup := strings.Repeat(`"cwd":0,`, 1<<16)
+	for last, want := range map[string]bool{`"cwd":"/x"`: true, `"cwd":0`: false} {
+		_, _, err := ParseHeader([]byte(`{"type":"session","version":4,"id":"s","createdAt":1,"isSeeded":false,"delegationDepth":0,` + dup + last + `}`))
+		if (err == nil) != want {
+			t.Errorf("%s: %v", last, err)
+		}
+	}
+}
+
 // FuzzEnvelope decodes rows of any bytes in every version: an event that decodes
 // is written and read again as it was.
 func FuzzEnvelope(f *testing.F) {

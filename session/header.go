@@ -126,6 +126,7 @@ func (d *Dialect) headerShape(line []byte) (*Header, error) {
 	}
 	h := &Header{Version: d.version}
 	var typ, id, createdAt, depth, seeded bool
+	var wrong map[string]bool // fields whose last value so far is none that they may have
 	for o := WalkObject(line); o.Next(); {
 		v := o.Value()
 		key, ok := String(o.RawKey())
@@ -167,7 +168,15 @@ func (d *Dialect) headerShape(line []byte) (*Header, error) {
 		default:
 			return nil, unexpectedField(o.RawKey())
 		}
-		if !ok && lastOf(line, o.RawKey(), v) {
+		if !ok && wrong == nil {
+			wrong = map[string]bool{}
+		}
+		if wrong != nil {
+			wrong[key] = !ok // of duplicates the last one counts
+		}
+	}
+	for key, is := range wrong {
+		if is {
 			return nil, &HeaderError{Code: CodeHeaderShape, Field: key, Detail: "wrong type or value"}
 		}
 	}
@@ -183,13 +192,6 @@ func (d *Dialect) headerShape(line []byte) (*Header, error) {
 		return nil, &HeaderError{Code: CodeHeaderCwd, Field: "cwd", Detail: "want an absolute path"}
 	}
 	return h, nil
-}
-
-// lastOf reports whether value is the one that counts among duplicates of key.
-func lastOf(line, key, value []byte) bool {
-	name, _ := String(key)
-	last := Member(line, name)
-	return len(last) == 0 || len(value) == 0 || &last[0] == &value[0]
 }
 
 // unexpectedField names a field by length only where it could be content.

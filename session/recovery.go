@@ -40,6 +40,7 @@ type Recovery struct {
 
 	calls []pendingCall
 	index map[string]int // position in calls
+	most  int            // entries that index has held since it was made
 	live  int
 }
 
@@ -167,6 +168,7 @@ func (r *Recovery) advertise(ev *Event) error {
 			continue
 		}
 		r.index[key] = len(r.calls)
+		r.most = max(r.most, len(r.index))
 		r.calls = append(r.calls, call)
 		r.live++
 	}
@@ -199,7 +201,7 @@ func sameScalar(a, b []byte) bool { return scalarKey(a) == scalarKey(b) }
 func (r *Recovery) clear() {
 	r.calls = r.calls[:0]
 	r.live = 0
-	clear(r.index)
+	r.index = emptied(r.index, &r.most)
 }
 
 // callKeyOf is the key of a call's id. Ids that are objects have none that any

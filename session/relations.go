@@ -3,6 +3,7 @@ package session
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -83,6 +84,7 @@ type Relations struct {
 	head               int64 // seq of the protected system head, or -1
 	compaction         *compactionState
 	tools              map[string]*toolLifecycle
+	mostTools          int // entries that tools has held since it was made
 	chains             map[string]retryChain
 	retryIDs           map[string]struct{}
 	scheduled          map[string]retryPlace
@@ -96,8 +98,8 @@ type Relations struct {
 	children           map[string]struct{}
 	pending            []*InvariantError // findings that an inherited marker takes back
 	restart            bool              // the last event filled the inbox for a next turn
-	seen               map[int64]struct{}
-	lost               map[Code]bool // relations that are not judged any more, see byTypeCut
+	cited              []int64           // sources of the event at hand, in order
+	lost               map[Code]bool     // relations that are not judged any more, see byTypeCut
 }
 
 type compactionState struct {
@@ -151,7 +153,7 @@ func newRelations(d *Dialect) *Relations {
 		tools: map[string]*toolLifecycle{}, chains: map[string]retryChain{}, retryIDs: map[string]struct{}{},
 		scheduled: map[string]retryPlace{}, started: map[string]struct{}{}, dispatches: map[string]*dispatchState{},
 		commands: map[string]struct{}{}, commandSeqs: map[int64]struct{}{}, humans: map[int64][sha256.Size]byte{},
-		headers: map[int64]*headerTools{}, children: map[string]struct{}{}, seen: map[int64]struct{}{}, lost: map[Code]bool{},
+		headers: map[int64]*headerTools{}, children: map[string]struct{}{}, lost: map[Code]bool{},
 	}
 }
 
@@ -309,7 +311,7 @@ func (j *judgement) byType() {
 		if r.step != 0 {
 			j.found(CodeStepOpen, "step %d is open", r.step)
 		}
-		j.then(func() { r.turn, r.step = 0, 0; r.nextTurn++; clear(r.tools) })
+		j.then(func() { r.turn, r.step = 0, 0; r.nextTurn++; r.tools = emptied(r.tools, &r.mostTools) })
 	case TypeStepStart:
 		turn, step, ok := TurnStep(ev)
 		if r.turn == 0 || r.step != 0 || !ok || turn != r.turn || step != r.nextStep {
@@ -322,7 +324,7 @@ func (j *judgement) byType() {
 			return
 		}
 		j.unresolved()
-		j.then(func() { r.step = 0; r.nextStep++; clear(r.tools) })
+		j.then(func() { r.step = 0; r.nextStep++; r.tools = emptied(r.tools, &r.mostTools) })
 	case TypeAssistantChunk:
 		j.requireStep()
 	case TypeAssistantMessage:
@@ -364,7 +366,7 @@ func (j *judgement) byType() {
 			if inherited {
 				// Everything before belongs to the parent.
 				r.pending = nil
-				clear(r.children)
+				r.children = map[string]struct{}{}
 			}
 		})
 	}
@@ -425,7 +427,7 @@ func (j *judgement) turnStart() {
 		j.found(CodeTurnNumber, "want turn %d, with none open", r.nextTurn)
 		return
 	}
-	j.then(func() { r.turn, r.step, r.nextStep = turn, 0, 1; clear(r.tools) })
+	j.then(func() { r.turn, r.step, r.nextStep = turn, 0, 1; r.tools = emptied(r.tools, &r.mostTools) })
 }
 
 func (j *judgement) unresolved() {
@@ -454,6 +456,7 @@ func (j *judgement) advertise() {
 		for id, t := range fresh {
 			j.r.tools[id] = t
 		}
+		j.r.mostTools = max(j.r.mostTools, len(j.r.tools))
 	})
 }
 
@@ -1004,12 +1007,10 @@ func (j *judgement) surface() {
 		j.stop = true
 		return
 	}
-	clear(r.seen)
-	for _, s := range ev.SourceEventSeqs {
-		r.seen[s] = struct{}{}
-	}
+	r.cited = append(r.cited[:0], ev.SourceEventSeqs...)
+	slices.Sort(r.cited)
 	for _, s := range r.surface[from : to+1] {
-		if _, ok := r.seen[s]; !ok {
+		if _, ok := slices.BinarySearch(r.cited, s); !ok {
 			j.found(CodeSurfaceSources, "sourceEventSeqs do not cite node %d", s)
 		}
 	}

@@ -34,6 +34,7 @@ type Trace struct {
 
 	state    traceState
 	pending  map[callKey]struct{}
+	most     int // entries that pending has held since it was made
 	plan     tracePlan
 	extra    []Admitter
 	lastType string
@@ -148,10 +149,11 @@ func (p *tracePlan) Apply() {
 	switch p.change {
 	case callAdd:
 		t.pending[p.key] = struct{}{}
+		t.most = max(t.most, len(t.pending))
 	case callRemove:
 		delete(t.pending, p.key)
 	case callClear:
-		clear(t.pending)
+		t.pending = emptied(t.pending, &t.most)
 	}
 	for _, q := range p.plans {
 		q.Apply()
@@ -159,6 +161,18 @@ func (p *tracePlan) Apply() {
 	if p.strict != nil {
 		p.strict.Apply()
 	}
+}
+
+// emptied empties m. Clearing a map costs what it has ever held, so that one that
+// held much is made anew: a ledger that once had a million calls in a step must
+// not pay for them at the end of every later one.
+func emptied[K comparable, V any](m map[K]V, most *int) map[K]V {
+	if *most > 1<<10 {
+		*most = 0
+		return map[K]V{}
+	}
+	clear(m)
+	return m
 }
 
 // eventKind is what a type means to the trace, so that one look at the
@@ -461,5 +475,6 @@ func RestoreTrace(h *Header, d *Dialect, v *Vocabulary, state []byte) (*Trace, e
 	for ; len(state) > 0; state = state[len(callKey{}):] {
 		t.pending[callKey(state[:len(callKey{})])] = struct{}{}
 	}
+	t.most = len(t.pending)
 	return t, nil
 }

@@ -35,6 +35,7 @@ func InheritedCount(path string, opts ...Option) (int64, error) {
 	var count int64
 	var ev session.Event
 	dec := session.NewDecoder(d, o.vocab)
+	dec.Expect(0) // what markers cite is of no interest
 	for row := int64(2); ; row++ {
 		ln, err := t.next(row)
 		switch err {

@@ -29,6 +29,7 @@ func newRows(d *session.Dialect, v *session.Vocabulary) rows {
 // what is left of them, are returned in any case.
 func (r *rows) load(ln line) (row []byte, err error) {
 	var run *session.ChunkRun
+	r.dec.Expect(r.seq)
 	if ln.over == nil {
 		row = ln.data
 		run, err = r.dec.Decode(row, &r.ev)
