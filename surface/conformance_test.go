@@ -199,9 +199,9 @@ type restored struct {
 	requests *surface.Requests
 }
 
-func newRestored(h *session.Header, d *session.Dialect) *restored {
+func newRestored(h *session.Header, d *session.Dialect, opts ...surface.Option) *restored {
 	r := &restored{ledger: &memory{}, d: d, header: h}
-	r.view = surface.NewView(r.ledger, d)
+	r.view = surface.NewView(r.ledger, d, opts...)
 	r.requests = surface.NewRequests(r.view)
 	return r
 }

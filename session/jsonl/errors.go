@@ -20,11 +20,13 @@ const (
 	CodeChecksum session.Code = "zstd-checksum"
 	// CodeWindow: a frame asks for more memory than allowed.
 	CodeWindow session.Code = "zstd-window"
-	// CodeFrameLine: a complete frame ends inside a line.
+	// CodeFrameLine: a complete frame ends inside a line. A writer puts whole lines
+	// into a frame, so that a crash does not do this; the reference refuses it too.
 	CodeFrameLine session.Code = "zstd-frame-line"
 	// CodeLineTooLong: a line is beyond what is read even as a stream.
 	CodeLineTooLong session.Code = "line-too-long"
-	// CodeOversized: the envelope of a line over the limit cannot be read.
+	// CodeOversized: the envelope of a line over the limit cannot be read, as that
+	// of a packed row of chunks never can.
 	CodeOversized session.Code = "line-oversized"
 	// CodeVersion: the header names a format version that is not read here; the
 	// cause is a *session.UnsupportedVersionError.

@@ -29,8 +29,10 @@ type options struct {
 }
 
 // WithMaxLine sets the longest line, in bytes, that is kept whole. Of a longer
-// one only the envelope is read and the event has DataTruncated set. Values
-// below 1 KiB count as 1 KiB; the default is DefaultMaxLine.
+// one only the envelope is read and the event has DataTruncated set; a packed row
+// of chunks has no envelope for each of its events, so that a longer one is
+// refused with CodeOversized. Values below 1 KiB count as 1 KiB; the default is
+// DefaultMaxLine.
 func WithMaxLine(bytes int) Option {
 	return func(o *options) { o.maxLine = max(bytes, 1<<10) }
 }
