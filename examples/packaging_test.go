@@ -459,8 +459,14 @@ func TestSystemdUnderstandsTheUnit(t *testing.T) {
 	// It looks for the program; this one stands in for it.
 	text := strings.ReplaceAll(string(read(t, unitFile)), "/usr/local/bin/otel-bridge", self)
 	path := filepath.Join(t.TempDir(), "otel-bridge.service")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	dropIn := filepath.Join(path+".d", "own-user.conf")
+	if err := os.Mkdir(filepath.Dir(dropIn), 0o700); err != nil {
 		t.Fatal(err)
+	}
+	for file, text := range map[string]string{path: text, dropIn: string(read(t, "systemd/own-user.conf"))} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	out, err := exec.Command(analyze, "verify", path).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "otel-bridge.service:") {
@@ -618,6 +624,53 @@ func TestImageContextHasEveryTrackedFile(t *testing.T) {
 				if ok, err := filepath.Match(pattern, p); ok || err != nil {
 					t.Errorf("%q leaves out %s (%v)", pattern, strings.TrimSpace(file), err)
 				}
+			}
+		}
+	}
+}
+
+// Queries name attributes as they are, or with _ for what Loki does not take.
+func TestQueriesAskOnlyForAttributesThatExist(t *testing.T) {
+	known := []string{"service.name", "service.instance.id"} // of the resource
+	for _, m := range regexp.MustCompile("`([a-z_]+(?:\\.[a-z_]+)+)`").FindAllStringSubmatch(string(read(t, "../docs/mapping.md")), -1) {
+		known = append(known, m[1])
+	}
+	flat := map[string]bool{"severity_text": true}
+	for _, name := range known {
+		flat[strings.ReplaceAll(name, ".", "_")] = true
+	}
+	asked := 0
+	for _, m := range regexp.MustCompile(`Attributes\[?,? ?'([^']+)'`).FindAllStringSubmatch(string(read(t, "queries/clickhouse.md")), -1) {
+		asked++
+		if !slices.Contains(known, m[1]) {
+			t.Errorf("clickhouse.md: there is no attribute %s", m[1])
+		}
+	}
+	block := regexp.MustCompile("(?s)```logql\n(.*?)```")
+	name := regexp.MustCompile(`\b(?:session|event|surface|otel_bridge|service|log|severity)_[a-z_]+\b`)
+	for _, b := range block.FindAllStringSubmatch(string(read(t, "queries/loki.md")), -1) {
+		for _, n := range name.FindAllString(b[1], -1) {
+			asked++
+			if !flat[n] && !strings.HasPrefix(n, "otel_bridge_redactions_") {
+				t.Errorf("loki.md: there is no attribute %s", n)
+			}
+		}
+	}
+	if asked < 20 {
+		t.Errorf("%d names were read", asked)
+	}
+}
+
+func TestExamplesAndPagesLinkToFilesThatExist(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	pages, err := filepath.Glob(filepath.FromSlash("../docs/*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "README.md", filepath.FromSlash("../README.md")) {
+		for _, m := range link.FindAllStringSubmatch(string(read(t, page)), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), filepath.FromSlash(m[1]))); err != nil {
+				t.Errorf("%s: %v", page, err)
 			}
 		}
 	}
