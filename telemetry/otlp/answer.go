@@ -36,7 +36,6 @@ const (
 	tooLarge                   // split
 	retryLater                 // the receiver can't now
 	holdAll                    // something has to be mended first
-	unsent                     // it could not be put into a request
 	stopped                    // we gave up: shutdown
 )
 
@@ -50,7 +49,6 @@ type verdict struct {
 	rejected   int64
 	retryAfter time.Duration // 0: none
 	size       int           // of the request before compression
-	local      bool          // judged without asking the receiver
 }
 
 const (

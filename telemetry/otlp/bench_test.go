@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-	sdklog "go.opentelemetry.io/otel/sdk/log"
 
+	"github.com/otel-bridge/otel-bridge/telemetry"
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
@@ -201,23 +201,49 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// BenchmarkConvert is the way of one record into the SDK.
-func BenchmarkConvert(b *testing.B) {
+// BenchmarkEncode makes requests of 512 stored records, as delivery does and as
+// the SDK and its exporter do: bytes of the very same meaning.
+func BenchmarkEncode(b *testing.B) {
+	payloads, size := benchStock(b)
+	payloads = payloads[:batchSize]
 	for _, form := range []string{"structured", "json"} {
-		b.Run(form, func(b *testing.B) {
-			p := stored(b, record("session", 1, benchBody(1)))
-			c := converter{json: form == "json", resources: new(resourceKeys)}
-			var out sdklog.Record
-			b.SetBytes(int64(len(p)))
+		b.Run("direct/body="+form, func(b *testing.B) {
+			e := encoder{json: form == "json"}
+			items := make([]item, batchSize)
+			var out bytes.Buffer
+			b.SetBytes(size)
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := c.decoder.Decode(p)
-				if err != nil {
-					b.Fatal(err)
+				e.reset()
+				for i, p := range payloads {
+					r, err := e.decoder.Decode(p)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if items[i].encoded, err = e.add(&r); err != nil {
+						b.Fatal(err)
+					}
 				}
-				if err := c.record(&out, &r); err != nil {
-					b.Fatal(err)
+				q := e.layout(items)
+				out.Reset()
+				q.write(&out)
+			}
+		})
+		b.Run("sdk/body="+form, func(b *testing.B) {
+			s := newSDK(b)
+			var decoder telemetry.Decoder
+			b.SetBytes(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.records = s.records[:0]
+				for _, p := range payloads {
+					r, err := decoder.Decode(p)
+					if err != nil {
+						b.Fatal(err)
+					}
+					s.add(b, &r, form == "json")
 				}
+				s.export(b)
 			}
 		})
 	}

@@ -226,10 +226,9 @@ func (d *Deliverer) closeIdle() {
 }
 
 func (d *Deliverer) newWorker(ctx context.Context) (*worker, error) {
-	keys := new(resourceKeys)
 	t := &transport{
 		next: d.base, url: d.url, host: d.url.Host, headers: d.headers, timeout: d.cfg.Timeout,
-		maxSize: d.cfg.MaxRequestBytes, counts: &d.counts, resources: keys,
+		counts: &d.counts,
 	}
 	if d.cfg.UserAgent != "" {
 		t.userAgent = d.cfg.UserAgent + " "
@@ -248,18 +247,18 @@ func (d *Deliverer) newWorker(ctx context.Context) (*worker, error) {
 		otlploghttp.WithHTTPClient(&http.Client{Transport: t, CheckRedirect: noRedirect}),
 		otlploghttp.WithEndpointURL(shown.String()),
 		otlploghttp.WithHeaders(map[string]string{}),
-		otlploghttp.WithCompression(otlploghttp.NoCompression), // the transport compresses
+		otlploghttp.WithCompression(otlploghttp.NoCompression), // the transport does
 		otlploghttp.WithTLSClientConfig(nil),
 		otlploghttp.WithTimeout(d.cfg.Timeout),
 		otlploghttp.WithRetry(otlploghttp.RetryConfig{Enabled: false}),
-		otlploghttp.WithMaxRequestSize(0), // the transport has the limit
+		otlploghttp.WithMaxRequestSize(0), // the worker has the limit
 	)
 	if err != nil {
 		return nil, &ConfigError{Field: "Endpoint", Err: errors.New("the exporter does not accept it")}
 	}
 	return &worker{
 		d: d, transport: t, exporter: exporter,
-		convert: converter{json: d.cfg.Body == "json", resources: keys},
+		encode: encoder{json: d.cfg.Body == "json"},
 	}, nil
 }
 
@@ -372,7 +371,7 @@ func Check(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	v := w.transport.send(ctx, http.Header{}, nil)
+	v := w.transport.send(ctx, http.Header{})
 	switch v.outcome {
 	case acked, refusedAll:
 		return nil

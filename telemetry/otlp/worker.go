@@ -3,7 +3,9 @@ package otlp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
@@ -20,7 +22,6 @@ const (
 	ReasonOverLimit    = "over-limit" // over the sender's own limit, alone
 	ReasonPartial      = "partial"    // the receiver took part of a batch and did not say which
 	ReasonUndecoded    = "undecoded"  // the stored record cannot be read
-	ReasonUnencoded    = "unencoded"  // it cannot be put into a request
 	ReasonNotRefreshed = "refresh"    // it could not be made to fit the present policy
 )
 
@@ -29,28 +30,27 @@ type worker struct {
 	d         *Deliverer
 	transport *transport
 	exporter  *otlploghttp.Exporter
-	convert   converter
+	encode    encoder
 
 	// Memory used again by every lease.
-	record  telemetry.Record
-	items   []item
-	records []sdklog.Record
+	record telemetry.Record
+	items  []item
 }
 
 // item is one leased entry on its way.
 type item struct {
-	id     outbox.ID
-	size   int               // stored bytes
+	id   outbox.ID
+	size int // stored bytes
+	encoded
 	record *telemetry.Record // as sent, if not as stored
 }
 
 // batch is a lease in work. Spans are the parts not yet settled, the next one
 // last, so that order is kept.
 type batch struct {
-	lease   Lease
-	items   []item
-	records []sdklog.Record
-	spans   []span
+	lease Lease
+	items []item
+	spans []span
 
 	// suspects were refused alone; whether the record or the receiver is at
 	// fault shows when another record is accepted, or at the end.
@@ -142,7 +142,7 @@ func (w *worker) lease(ctx context.Context, drain bool) (bool, error) {
 	}
 	err = w.deliver(ctx, lease)
 	clear(w.items)
-	clear(w.records)
+	w.encode.reset()
 	if cerr := lease.Close(); err == nil {
 		err = cerr
 	}
@@ -170,37 +170,32 @@ func (w *worker) deliver(ctx context.Context, lease Lease) error {
 	return w.putAside(ctx, b, fullPatience)
 }
 
-// load converts the leased entries. What can't be is quarantined unsent.
+// load encodes the leased entries. What can't be is quarantined unsent.
 func (w *worker) load(ctx context.Context, b *batch) error {
 	entries := b.lease.Entries()
 	w.items = slices.Grow(w.items[:0], len(entries))
-	w.records = slices.Grow(w.records[:0], len(entries))
 	for i := range entries {
-		e := &entries[i]
-		n := len(w.records)
-		w.records = w.records[:n+1]
-		it, refused := w.prepare(&w.records[n], e)
+		it, refused := w.prepare(&entries[i])
 		if refused != nil {
-			w.records = w.records[:n]
 			b.bad = append(b.bad, *refused)
 			continue
 		}
 		w.items = append(w.items, it)
 	}
-	b.items, b.records = w.items, w.records
+	b.items = w.items
 	if len(b.items) > 0 {
 		b.spans = append(b.spans, span{0, len(b.items)})
 	}
 	return w.putAside(ctx, b, 1)
 }
 
-func (w *worker) prepare(out *sdklog.Record, e *outbox.Leased) (item, *outbox.Refused) {
+func (w *worker) prepare(e *outbox.Leased) (item, *outbox.Refused) {
 	it := item{id: e.ID, size: len(e.Payload)}
 	refuse := func(reason string) *outbox.Refused {
 		return &outbox.Refused{ID: e.ID, Reason: reason, Outcome: outbox.OutcomeRefused}
 	}
 	var err error
-	if w.record, err = w.convert.decoder.Decode(e.Payload); err != nil {
+	if w.record, err = w.encode.decoder.Decode(e.Payload); err != nil {
 		return it, refuse(ReasonUndecoded)
 	}
 	rec := &w.record
@@ -215,10 +210,21 @@ func (w *worker) prepare(out *sdklog.Record, e *outbox.Leased) (item, *outbox.Re
 			it.record = &changed
 		}
 	}
-	if err := w.convert.record(out, rec); err != nil {
+	if it.encoded, err = w.encode.add(rec); err != nil {
 		return it, refuse(ReasonUndecoded)
 	}
 	return it, nil
+}
+
+// refresh calls fn, and takes a panic for a failure. The error's text is not
+// used: it may hold content.
+func refresh(fn func(*telemetry.Record) error, r *telemetry.Record) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.New("refresh panicked")
+		}
+	}()
+	return fn(r)
 }
 
 // step sends the next span. It returns true when this lease is to be left.
@@ -229,11 +235,39 @@ func (w *worker) step(ctx context.Context, b *batch) (bool, error) {
 		b.spans = append(b.spans, span{s.from + most, s.to})
 		s.to = s.from + most
 	}
+	part, size := w.fit(b, s)
+	if part.to < s.to {
+		w.d.counts.splits.Add(1)
+		b.spans = append(b.spans, span{part.to, s.to})
+		s = part
+	}
+	if size > w.d.cfg.MaxRequestBytes { // a single record
+		words := fmt.Sprintf("request of %d bytes is over the sender's limit of %d", size, w.d.cfg.MaxRequestBytes)
+		b.bad = append(b.bad, b.refusals(s, ReasonOverLimit, outbox.OutcomeRefused, words)...)
+		return false, w.putAside(ctx, b, 1)
+	}
 	t, err := w.d.circuit.enter(ctx)
 	if err != nil {
 		return true, nil
 	}
 	return w.act(ctx, b, s, t, w.send(ctx, b, s))
+}
+
+// fit returns the part of s, from its start, that makes a request within the
+// limits, of the sender and of what is known of the receiver, and the request's
+// size. A single record is never too large here.
+func (w *worker) fit(b *batch, s span) (span, int) {
+	limit := w.d.cfg.MaxRequestBytes
+	if known := b.sizeLimit(w.d.circuit.sizeLimit()); known > 0 {
+		limit = min(limit, known)
+	}
+	size := func(n int) int { return w.encode.layout(b.items[s.from : s.from+n]).size }
+	all := size(s.len())
+	if all <= limit || s.len() == 1 {
+		return s, all
+	}
+	n := max(1, sort.Search(s.len(), func(n int) bool { return size(n+1) > limit }))
+	return span{s.from, s.from + n}, size(n)
 }
 
 // act does what a verdict asks for and gives the ticket back.
@@ -274,14 +308,6 @@ func (w *worker) act(ctx context.Context, b *batch, s span, t ticket, v verdict)
 		w.d.counts.unknown.Add(int64(len(unknown)))
 		return false, nil
 
-	case unsent:
-		w.d.circuit.cancelled(t)
-		if s.len() == 1 {
-			b.bad = append(b.bad, b.refusals(s, ReasonUnencoded, outbox.OutcomeRefused, v.reason)...)
-			return false, w.putAside(ctx, b, 1)
-		}
-		w.split(b, s)
-		return false, nil
 	}
 	return w.refused(ctx, b, s, t, v) // refusedAll or tooLarge
 }
@@ -293,14 +319,6 @@ func (w *worker) refused(ctx context.Context, b *batch, s span, t ticket, v verd
 		reason = ReasonTooLarge
 	}
 	switch {
-	case v.local: // nothing that the receiver did
-		w.d.circuit.cancelled(t)
-		if s.len() == 1 {
-			b.bad = append(b.bad, b.refusals(s, ReasonOverLimit, outbox.OutcomeRefused, v.reason)...)
-			return false, w.putAside(ctx, b, 1)
-		}
-		w.split(b, s)
-		return false, nil
 	case s.len() > 1:
 		w.d.circuit.answered(t, false)
 		if v.outcome == tooLarge && (b.tooLarge == 0 || v.size < b.tooLarge) {
@@ -433,7 +451,6 @@ func (w *worker) ack(ctx context.Context, b *batch, s span) error {
 	for i := s.from; i < s.to; i++ {
 		ids = append(ids, b.items[i].id)
 	}
-	clear(b.records[s.from:s.to]) // memory
 	if err := w.settle(ctx, func() error { return b.lease.Ack(ids...) }); err != nil {
 		return err
 	}
@@ -450,36 +467,23 @@ func (w *worker) fail(t ticket, v verdict) {
 	w.d.circuit.failed(t, v, w.d.safeWords(v.words))
 }
 
-// send makes one request. Text that protobuf refuses is mended once.
+// send makes one request. The exporter gets one empty record, which stands for
+// the span: it makes the request around the body that the transport puts in,
+// see [transport].
 func (w *worker) send(ctx context.Context, b *batch, s span) verdict {
-	w.transport.limit = b.sizeLimit(w.d.circuit.sizeLimit())
-	v, judged := w.export(ctx, b.records[s.from:s.to])
-	if judged {
-		return v
-	}
-	if ctx.Err() != nil {
+	t := w.transport
+	t.request, t.judged = w.encode.layout(b.items[s.from:s.to]), false
+	err := w.exporter.Export(ctx, standIn[:])
+	switch {
+	case t.judged:
+		return t.last
+	case ctx.Err() != nil:
 		return verdict{outcome: stopped}
 	}
-	for i := s.from; i < s.to; i++ {
-		validText(&b.records[i])
-	}
-	if v, judged = w.export(ctx, b.records[s.from:s.to]); judged {
-		return v
-	}
-	if ctx.Err() != nil {
-		return verdict{outcome: stopped}
-	}
-	return verdict{outcome: unsent, reason: "the record cannot be encoded"}
+	return verdict{outcome: holdAll, reason: fmt.Sprintf("the exporter makes no request: %v", err)} // an empty record: no content in err
 }
 
-// export returns false when the exporter made no request: its error text is
-// not used, since it may hold content.
-func (w *worker) export(ctx context.Context, records []sdklog.Record) (verdict, bool) {
-	t := w.transport
-	t.judged, t.sent = false, len(records)
-	_ = w.exporter.Export(ctx, records)
-	return t.last, t.judged
-}
+var standIn [1]sdklog.Record
 
 // sizeLimit is the known limit of the receiver, or what this batch has shown
 // of it: something smaller was taken, something larger refused, and no single
