@@ -445,6 +445,13 @@ func TestUnitIsConfinedAndGivesTimeToStop(t *testing.T) {
 	if !strings.Contains(keys["ExecReload"][0], "-HUP") {
 		t.Error("reload is SIGHUP")
 	}
+	// systemd does not complain about a capability that it does not know.
+	dropIn := string(read(t, "systemd/own-user.conf"))
+	for _, k := range []string{"CapabilityBoundingSet", "AmbientCapabilities"} {
+		if !strings.Contains(dropIn, "\n"+k+"=CAP_DAC_READ_SEARCH\n") {
+			t.Errorf("the drop-in's %s is not the one capability to read", k)
+		}
+	}
 }
 
 func TestSystemdUnderstandsTheUnit(t *testing.T) {
