@@ -31,6 +31,7 @@ type lineReader struct {
 	src  io.Reader
 	max  int   // longest line that is kept whole
 	hard int64 // longest line that is read at all
+	size int64 // of all that there is to read, where that is known: no buffer need be larger
 	buf  []byte
 	r, w int   // buf[r:w] is unread
 	scan int   // buf[r:scan] holds no LF
@@ -84,7 +85,11 @@ func (l *lineReader) fill() error {
 	n := l.w - l.r
 	switch {
 	case len(l.buf) == 0:
-		l.buf = make([]byte, minBuffer)
+		first := int64(minBuffer)
+		if l.size > 0 {
+			first = min(first, max(l.size+1, 4<<10))
+		}
+		l.buf = make([]byte, first)
 	case len(l.buf) > minBuffer && n < minBuffer/2 && l.calmed():
 		l.move(make([]byte, minBuffer))
 	case n == len(l.buf):

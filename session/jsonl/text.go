@@ -53,6 +53,7 @@ func openText(path string, o *options) (*text, error) {
 		return nil, err
 	}
 	t := &text{path: path, f: f, raw: offsetReader{f: f}}
+	t.lines.size = info.Size()
 	if err := t.readHeader(o); err != nil {
 		t.Close()
 		return nil, err
@@ -77,6 +78,7 @@ func (t *text) readHeader(o *options) error {
 	t.lines.max, t.lines.hard = maxHeader, maxHeader
 	compressed := n > 0 && bytes.HasPrefix(zstdMagic, magic[:n])
 	if compressed {
+		t.lines.size = 0 // of what it decodes to nothing is known
 		if t.frames, err = newFrameReader(t.f, o.maxWindow); err != nil {
 			return err
 		}
