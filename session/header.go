@@ -228,7 +228,14 @@ func IsAbsolutePath(path string, windows bool) bool {
 		(path[2] == '/' || path[2] == '\\')
 }
 
-// AppendHeader appends h as the reference writes it, without a line feed.
+// hasSeedLength is Dialect.HasSeedLength of a version that may be none.
+func hasSeedLength(version int) bool {
+	d, err := DialectOf(version)
+	return err == nil && d.seedLength
+}
+
+// AppendHeader appends h as the reference writes it, without a line feed. It
+// judges nothing: a header that no reader takes is written too.
 func AppendHeader(dst []byte, h *Header) []byte {
 	dst = append(dst, `{"type":"session","version":`...)
 	dst = strconv.AppendInt(dst, int64(h.Version), 10)
@@ -244,7 +251,7 @@ func AppendHeader(dst []byte, h *Header) []byte {
 	}
 	str(`,"cwd":`, h.Cwd)
 	str(`,"parentSession":`, h.ParentSession)
-	if dialects[h.Version].seedLength {
+	if hasSeedLength(h.Version) {
 		if h.SeedLength != nil {
 			dst = append(dst, `,"seedLength":`...)
 			dst = strconv.AppendInt(dst, *h.SeedLength, 10)

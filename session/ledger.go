@@ -495,7 +495,7 @@ func ForkHeader(parent *Header, id string, inherited int64, now time.Time) Heade
 	h := Header{Version: parent.Version, ID: id, CreatedAt: now.UnixMilli(), Cwd: parent.Cwd, IsSeeded: true}
 	parentID := parent.ID
 	h.ParentSession = &parentID
-	if dialects[parent.Version].seedLength {
+	if hasSeedLength(parent.Version) {
 		h.SeedLength = &inherited
 	}
 	return h

@@ -136,10 +136,6 @@ func TestAllVersionsOfASessionShowTheSameMessages(t *testing.T) {
 						t.Errorf("v%d shows other messages than the version before it:\n%.500q\n%.500q", version, first, raw)
 					}
 				}
-				// The hand-made sessions of v3 and v4 share a name, not a history.
-				if strings.HasPrefix(name, "native-") {
-					continue
-				}
 				got := normal(t, dialectOf(t, path), messages)
 				if later == nil {
 					later = got

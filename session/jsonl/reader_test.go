@@ -96,6 +96,16 @@ func TestEverySharedSessionFileReads(t *testing.T) {
 						t.Fatalf("event %d has seq %d", i, ev.Seq)
 					}
 				}
+				// One is refused, by name, as the reference's restorer refuses it.
+				err = trace(r, evs)
+				var broken *session.InvariantError
+				if restart := version == 3 && strings.HasPrefix(filepath.Base(l.Path), "native-v3-restart"); restart {
+					if !errors.As(err, &broken) || broken.Code != session.CodeTurnOpen || broken.Seq != 10 {
+						t.Errorf("the trace says %v", err)
+					}
+				} else if err != nil {
+					t.Error(err)
+				}
 				raw, zstd := strings.CutSuffix(l.Path, ".zstd")
 				if version >= 3 && zstd {
 					want, _, err := readAll(raw)
