@@ -21,11 +21,12 @@ func (s *Session) Hold(ctx context.Context) error {
 
 // Accept lets a held session go on: one that an operator has held as if nothing
 // had been, one whose past has changed from the last common point under another
-// incarnation. A session that cannot be understood stays held.
+// incarnation, one that does not follow its older generation from its beginning.
+// A session that cannot be understood stays held.
 func (s *Session) Accept(ctx context.Context) error {
 	return s.change(ctx, func() {
 		s.cur.accepted = s.cur.held != nil && s.cur.held.Code == CodeDiverged
-		s.cur.held = nil
+		s.cur.held, s.cur.unplaced = nil, false
 		s.cur.fingerprint, s.quiet = "", ""
 	})
 }
@@ -41,10 +42,19 @@ func (s *Session) Rewind(ctx context.Context, seq int64) error {
 	if seq < 0 || seq > s.cur.next {
 		return errors.New("a session can only be rewound to an event that was captured")
 	}
-	return s.change(ctx, func() {
-		s.rewind(seq)
-		s.cur.held = nil
+	var failed error
+	err := s.change(ctx, func() {
+		// What was captured so far has its own summary.
+		if failed = s.endSpan(ctx); failed == nil {
+			s.rewind(seq)
+			s.cur.held = nil
+		}
 	})
+	if failed != nil {
+		s.sleep()
+		return failed
+	}
+	return err
 }
 
 // change changes and commits the cursor of a session that is asleep.
@@ -110,7 +120,7 @@ func (s *Session) Recapture(ctx context.Context, keys []EventKey) (missing []Eve
 		if !wanted || pr.elided {
 			continue
 		}
-		_, err := s.batch.putEvent(ctx, &event{
+		_, _, err := s.batch.putEvent(ctx, &event{
 			Event: ev, dialect: r.adm.dialect, isSurface: r.adm.isSurface(ev.Type),
 			body: pr.body, seen: seen, inherited: ev.Seq < s.seed,
 			ident: s.ident, attrs: s.attrs, session: s.key,

@@ -26,6 +26,9 @@ type HeldError struct {
 const (
 	// CodeDiverged: the ledger has another past, and configuration says to stop.
 	CodeDiverged = "diverged"
+	// CodeGeneration: the session has moved to a newer format, and its events do
+	// not follow those that were captured in the older one.
+	CodeGeneration = "generation"
 	// CodeOperator: an operator has held the session.
 	CodeOperator = "operator"
 )

@@ -17,6 +17,7 @@ type batch struct {
 
 	rec      Record
 	cutBuf   []byte
+	leafBuf  []byte
 	payloads []byte
 	keys     []byte
 	entries  []outbox.Entry
@@ -24,11 +25,12 @@ type batch struct {
 	bytes    int
 }
 
-// put takes a record down the waterfall, to its size, and into the batch.
-func (b *batch) put(ctx context.Context, rec *Record, key []byte) (withheld bool, err error) {
+// put takes a record down the waterfall, to its size, and into the batch. It
+// returns what became of it, and with Config.Attest the leaf of its body.
+func (b *batch) put(ctx context.Context, rec *Record, key []byte) (withheld bool, leaf Leaf, err error) {
 	out, err := b.c.waterfall.Run(ctx, rec)
 	if err != nil {
-		return false, err
+		return false, leaf, err
 	}
 	rec.scratch = out.scratch
 	limit := b.c.cfg.MaxRecordBytes
@@ -43,13 +45,13 @@ func (b *batch) put(ctx context.Context, rec *Record, key []byte) (withheld bool
 	}
 	start := len(b.payloads)
 	if b.payloads, err = out.AppendBinary(b.payloads); err != nil {
-		return false, err
+		return false, leaf, err
 	}
 	// What is not body is small, unless a listener has made it large.
 	if extra := len(b.payloads) - start - len(out.Body) - 10*len(out.Surface.Sources); extra > limit {
 		out = b.c.waterfall.finish(out, ReasonTooLarge)
 		if b.payloads, err = out.AppendBinary(b.payloads[:start]); err != nil {
-			return false, err
+			return false, leaf, err
 		}
 	}
 	payload := b.payloads[start:len(b.payloads):len(b.payloads)]
@@ -58,7 +60,12 @@ func (b *batch) put(ctx context.Context, rec *Record, key []byte) (withheld bool
 	if b.c.cfg.Tap != nil {
 		b.tapped = append(b.tapped, *out.private())
 	}
-	return out.Withheld != "", nil
+	if b.c.cfg.Attest {
+		if leaf, b.leafBuf = leafOf(b.leafBuf, out.Body); cap(b.leafBuf) > 2*batchBytes {
+			b.leafBuf = nil
+		}
+	}
+	return out.Withheld != "", leaf, nil
 }
 
 // commit makes the batch durable together with cursors, and empties it.
@@ -95,7 +102,7 @@ type event struct {
 
 // putEvent makes the record of an event and puts it, or its marker, into the
 // batch.
-func (b *batch) putEvent(ctx context.Context, ev *event) (withheld bool, err error) {
+func (b *batch) putEvent(ctx context.Context, ev *event) (withheld bool, leaf Leaf, err error) {
 	facts := ev.seen
 	if ev.isSurface && ev.SurfaceOp != nil {
 		facts.Op = SurfaceAppend

@@ -45,6 +45,10 @@ type Config struct {
 	Parent func(id string) (Source, bool)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Attest has summaries, signed and linked, tell what became of each event, and
+	// ops records tell when a session is opened and comes to rest. What delivers
+	// from the outbox must then know drafts, see Sealer.
+	Attest bool
 	// Tap, if not nil, is called with every record that was committed. It must
 	// neither keep nor change it.
 	Tap func(*Record)

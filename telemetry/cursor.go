@@ -67,9 +67,16 @@ type cursor struct {
 	points      []point
 	held        *HeldError
 	fingerprint string // of the source, when nothing more could be read of it
+
+	opened   bool     // session.opened is out
+	unplaced bool     // its place behind an older generation is not found
+	rested   byte     // session.idle (1) or session.ended (2) is out, and nothing came since
+	span     openSpan // what no summary speaks of yet
+	path     path     // of the events as every generation of the session has them
 }
 
-const cursorVersion = 1
+// Version 1 had no span and no path: it is read as one that has neither.
+const cursorVersion = 2
 
 // cursorPrefix starts the keys of session cursors in an outbox.
 const cursorPrefix = "session/"
@@ -93,6 +100,8 @@ const (
 	cursorHeld = 1 << iota
 	cursorAccepted
 	cursorSkipping
+	cursorOpened
+	cursorUnplaced
 )
 
 func (c *cursor) encode() []byte {
@@ -105,6 +114,12 @@ func (c *cursor) encode() []byte {
 	}
 	if c.skipping {
 		flags |= cursorSkipping
+	}
+	if c.opened {
+		flags |= cursorOpened
+	}
+	if c.unplaced {
+		flags |= cursorUnplaced
 	}
 	b := []byte{cursorVersion, flags, byte(c.inherited)}
 	b = appendString(b, c.id)
@@ -134,11 +149,14 @@ func (c *cursor) encode() []byte {
 		b = appendString(b, c.held.Code)
 		b = binary.AppendUvarint(b, uint64(c.held.Seq))
 	}
-	return appendString(b, c.fingerprint)
+	b = appendString(b, c.fingerprint)
+	b = append(b, c.rested)
+	b = c.span.appendTo(b)
+	return c.path.appendTo(b)
 }
 
 func decodeCursor(b []byte) (cursor, error) {
-	if len(b) < 3 || b[0] != cursorVersion {
+	if len(b) < 3 || b[0] < 1 || b[0] > cursorVersion {
 		return cursor{}, errCursor
 	}
 	in := reader{b: b[3:]}
@@ -172,6 +190,13 @@ func decodeCursor(b []byte) (cursor, error) {
 		c.held = &HeldError{Code: in.string(), Seq: int64(in.uvarint())}
 	}
 	c.fingerprint = in.string()
+	if b[0] > 1 {
+		c.opened = b[1]&cursorOpened != 0
+		c.unplaced = b[1]&cursorUnplaced != 0
+		c.rested = in.byte()
+		c.span = in.span()
+		c.path = in.path()
+	}
 	if in.bad || len(in.b) > 0 {
 		return cursor{}, errCursor
 	}

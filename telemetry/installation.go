@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -27,6 +28,8 @@ type Installation struct {
 	Epoch uint32
 	// Policy is the redaction policy of the last start, or "".
 	Policy string
+	// Signer signs summaries. It is made at the first start.
+	Signer ed25519.PrivateKey
 
 	dir string
 }
@@ -43,6 +46,8 @@ type installationJSON struct {
 	Mode    string `json:"mode"`
 	Epoch   uint32 `json:"epoch"`
 	Policy  string `json:"policy,omitempty"`
+	// Signer is the seed of the signing key. Installations from before it have none.
+	Signer string `json:"signer,omitempty"`
 }
 
 // OpenInstallation reads the installation of a data directory, or makes a new
@@ -71,7 +76,33 @@ func OpenInstallation(dir string) (*Installation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &Installation{ID: in.ID, Key: key, Mode: mode, Epoch: in.Epoch, Policy: in.Policy, dir: dir}, nil
+	out := &Installation{ID: in.ID, Key: key, Mode: mode, Epoch: in.Epoch, Policy: in.Policy, dir: dir}
+	if in.Signer == "" {
+		out.Signer = newSigner()
+		return out, out.save()
+	}
+	seed, err := hex.DecodeString(in.Signer)
+	if err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("%s is broken: restore it, or start with another data directory", path)
+	}
+	out.Signer = ed25519.NewKeyFromSeed(seed)
+	return out, nil
+}
+
+func newSigner() ed25519.PrivateKey {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		panic(err) // the system's random numbers never fail
+	}
+	return key
+}
+
+// signer is the key, made now where an installation was put together by hand.
+func (in *Installation) signer() ed25519.PrivateKey {
+	if len(in.Signer) != ed25519.PrivateKeySize {
+		in.Signer = newSigner()
+	}
+	return in.Signer
 }
 
 func newInstallation(dir string) (*Installation, error) {
@@ -88,7 +119,7 @@ func newInstallation(dir string) (*Installation, error) {
 func NewInstallation() *Installation {
 	var random [48]byte
 	rand.Read(random[:]) // never fails
-	return &Installation{ID: hex.EncodeToString(random[:16]), Key: random[16:]}
+	return &Installation{ID: hex.EncodeToString(random[:16]), Key: random[16:], Signer: newSigner()}
 }
 
 // Start notes the mode and policy that capture starts with, and returns those
@@ -113,6 +144,7 @@ func (in *Installation) save() error {
 	}
 	text, err := json.MarshalIndent(installationJSON{
 		installationVersion, in.ID, hex.EncodeToString(in.Key), in.Mode.String(), in.Epoch, in.Policy,
+		hex.EncodeToString(in.signer().Seed()),
 	}, "", "  ")
 	if err != nil {
 		return err

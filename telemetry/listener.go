@@ -104,6 +104,21 @@ func (w *Waterfall) Run(ctx context.Context, r *Record) (*Record, error) {
 	return out, nil
 }
 
+// ours makes ready a record of the bridge whose body is signed, or will be: no
+// listener sees it, and redaction leaves the body as it is.
+func (w *Waterfall) ours(r *Record) *Record {
+	clean(r)
+	if w.redaction == nil {
+		r.Policy = PolicyNone
+		return r
+	}
+	if why := w.redaction.apply(r); why != "" {
+		// What cannot be judged is left out: the body is numbers and digests.
+		r.Resource, r.Scope, r.Attributes, r.Policy = nil, Scope{Name: ScopeOps}, nil, w.redaction.policy
+	}
+	return r
+}
+
 // finish makes the marker for r. The type and the resource go through redaction
 // also then.
 func (w *Waterfall) finish(r *Record, why Reason) *Record {

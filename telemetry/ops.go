@@ -14,9 +14,29 @@ const (
 	// OpOutOfScope says how many events stay out when capture starts late by
 	// configuration or consent.
 	OpOutOfScope = "session.out_of_scope"
+	// OpSessionOpened says from which event on a session is captured.
+	OpSessionOpened = "session.opened"
+	// OpSessionIdle and OpSessionEnded say that a session has come to rest, and
+	// that its ledger is gone or closed.
+	OpSessionIdle  = "session.idle"
+	OpSessionEnded = "session.ended"
+	// OpGeneration says how a session goes on in a newer format.
+	OpGeneration = "session.generation"
 	// OpSummary lists what became of each event of a settled span.
 	OpSummary = "session.summary"
 	// OpBridgeStarted and OpBridgeStopped mark the life of a bridge.
 	OpBridgeStarted = "bridge.started"
 	OpBridgeStopped = "bridge.stopped"
+	// OpModeChanged and OpPolicyChanged say that the bridge was started with
+	// another mode or redaction policy than the last time.
+	OpModeChanged   = "bridge.mode_changed"
+	OpPolicyChanged = "bridge.policy_changed"
+	// OpOperator starts the kinds that tell of an operator's actions.
+	OpOperator = "operator."
 )
+
+// signed tells the kinds whose body is signed. It holds numbers, digests and
+// words of this program, and nothing of a ledger; redaction leaves it as it is.
+func (r *Record) signed() bool {
+	return r.Channel == ChannelOps && (r.Op == OpSummary || r.Op == OpBridgeStarted)
+}

@@ -229,7 +229,7 @@ func (d *Redaction) apply(r *Record) (why Reason) {
 			return why
 		}
 	}
-	if len(r.Body) > 0 {
+	if len(r.Body) > 0 && !r.signed() {
 		dst := r.scratch[:0]
 		if cap(dst) > 0 && &dst[:1][0] == &r.Body[0] {
 			dst = nil // the body is what an earlier pass wrote there

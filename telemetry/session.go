@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -56,6 +57,10 @@ var ErrReplaced = errors.New("the source has another session now")
 type SessionOptions struct {
 	// FromNow makes a session that is met for the first time start at its end.
 	FromNow bool
+	// Independent lets a generation of a session be captured whole while another
+	// source has an older one. Without it that is ErrTaken: the older one has to be
+	// let go first, and the newer one goes on where it stood.
+	Independent bool
 }
 
 // Progress is what a Pull has come to.
@@ -81,6 +86,7 @@ type reading struct {
 	proj  projector
 	chain *chain
 
+	path      path // as the cursor has it
 	toEnd     bool // everything up to the present end is out of scope
 	truncated int64
 	events    int // since the last commit
@@ -143,6 +149,11 @@ func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed erro
 	if held := s.cur.held; held != nil && held.Code == CodeOperator {
 		return held
 	}
+	if s.durable == nil || s.cur.unplaced {
+		if err := s.succeed(ctx, p); err != nil {
+			return err
+		}
+	}
 	if s.mustSkip() {
 		if err := s.skipToEnd(ctx, p); err != nil {
 			return err
@@ -173,6 +184,16 @@ func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed erro
 		return err
 	}
 	if !p.More {
+		// A turn that ends where the ledger ends for now ends the span; what is
+		// behind makes larger spans.
+		if s.cur.span.turnEnd && !s.awake.turnOpen() {
+			if err := s.endSpan(ctx); err != nil {
+				return err
+			}
+			if err := s.flush(ctx, p); err != nil {
+				return err
+			}
+		}
 		s.quiet = fingerprint
 	}
 	return s.held()
@@ -344,6 +365,7 @@ func (s *Session) wake(ctx context.Context, p *Progress) error {
 		common, err := s.replay(ctx, r)
 		if err == nil && common < 0 {
 			s.awake = r
+			s.cur.path = r.path
 			return nil
 		}
 		r.led.Close()
@@ -408,6 +430,7 @@ func (r *reading) digest(ev *session.Event) {
 		r.truncated++
 	}
 	r.chain.add(ev)
+	r.path.add(r.adm.dialect, ev)
 	if ev.Type == session.TypeTurnEnd {
 		r.chain.turnEnded()
 	}
@@ -532,6 +555,11 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 		s.decideInherited()
 		export = s.cur.inherited == inheritExport
 	}
+	if export && s.c.cfg.Attest && !s.cur.opened {
+		if err := s.opened(ctx, ev.Seq); err != nil {
+			return err
+		}
+	}
 	isAnswer := ev.Type == session.TypeAssistantMessage || ev.Type == session.TypeAssistantAttempt
 	var seen SurfaceFacts
 	if export && (isAnswer || r.proj.endsAttempt(ev)) {
@@ -551,11 +579,14 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 	}
 	out := &s.cur.outcomes
 	out.Read++
+	fate, leaf := Elided, Leaf{}
 	switch {
 	case export && pr.elided:
 		out.Elided++
 	case export:
-		withheld, err := s.batch.putEvent(ctx, &event{
+		var withheld bool
+		var err error
+		withheld, leaf, err = s.batch.putEvent(ctx, &event{
 			Event: ev, dialect: r.adm.dialect, isSurface: r.adm.isSurface(ev.Type),
 			body: pr.body, seen: seen, inherited: inherited,
 			ident: s.ident, attrs: s.attrs, session: s.key,
@@ -564,15 +595,18 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 		if err != nil {
 			return err
 		}
-		if withheld {
+		if fate = Delivered; withheld {
+			fate = Withheld
 			out.Withheld++
 		} else {
 			out.Exported++
 		}
 	case inherited && s.cur.inherited == inheritSkip:
+		fate = Inherited
 		out.Inherited++
 		r.proj.forget()
 	default:
+		fate = OutOfScope
 		out.OutOfScope++
 		s.cur.from = ev.Seq + 1
 		r.proj.forget()
@@ -590,9 +624,48 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 		s.cur.feedback = ev.Seq + 1
 	}
 	s.cur.next = ev.Seq + 1
+	s.cur.path, s.cur.rested = r.path, 0
 	r.events++
+	return s.attest(ctx, ev, fate, leaf)
+}
+
+// attest takes an event into the open span.
+func (s *Session) attest(ctx context.Context, ev *session.Event, fate Outcome, leaf Leaf) error {
+	if !s.c.cfg.Attest {
+		return nil
+	}
+	sp := &s.cur.span
+	if !sp.empty() && sp.policy != s.c.policy {
+		// What was captured before the policy changed: this event was not.
+		if err := s.endSpan(ctx); err != nil {
+			return err
+		}
+	}
+	sp.add(ev.Seq, s.c.policy, fate, leaf)
+	if ev.Type == session.TypeTurnEnd {
+		sp.turnEnd = true
+	}
+	if sp.full() {
+		return s.endSpan(ctx)
+	}
 	return nil
 }
+
+// turnOpen tells whether the ledger stands within a turn.
+func (r *reading) turnOpen() bool {
+	_, open := r.adm.trace.OpenTurn()
+	return open
+}
+
+// opened says that from an event on the session is captured.
+func (s *Session) opened(ctx context.Context, seq int64) error {
+	body := append(binaryInt([]byte(`{"format_version":`), int64(s.ident.FormatVersion)), `,"first_seq":`...)
+	body = append(binaryInt(body, seq), '}')
+	s.cur.opened = true
+	return s.ops(ctx, OpSessionOpened, SeverityInfo, body, seq)
+}
+
+func binaryInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
 
 // inScope tells whether configuration and consent let an event out.
 func (s *Session) inScope(ev *session.Event) bool {
@@ -624,8 +697,12 @@ func (s *Session) attempt(ctx context.Context, ev *session.Event, seen SurfaceFa
 	if !ok {
 		rec.Withheld = ReasonTooLarge
 	}
-	if _, err := s.batch.put(ctx, rec, opsKey(rec.UID)); err != nil {
+	withheld, leaf, err := s.batch.put(ctx, rec, opsKey(rec.UID))
+	if err != nil {
 		return err
+	}
+	if s.c.cfg.Attest {
+		s.cur.span.attempts = append(s.cur.span.attempts, spanAttempt{rec.UID, leaf, withheld})
 	}
 	s.cur.outcomes.Attempts++
 	return nil
@@ -638,7 +715,7 @@ func (s *Session) ops(ctx context.Context, op string, severity Severity, body []
 	if err != nil {
 		return err
 	}
-	_, err = s.batch.put(ctx, rec, opsKey(rec.UID))
+	_, _, err = s.batch.put(ctx, rec, opsKey(rec.UID))
 	return err
 }
 
@@ -652,14 +729,14 @@ func (s *Session) opsRecord(ctx context.Context, op string, severity Severity, b
 	return rec, nil
 }
 
-// flush commits the batch and the cursor.
-func (s *Session) flush(ctx context.Context, p *Progress) error {
+// flush commits the batch and the cursor, and others with it.
+func (s *Session) flush(ctx context.Context, p *Progress, others ...outbox.Cursor) error {
 	value := s.encodeCursor()
 	n := len(s.batch.entries)
-	if n == 0 && bytes.Equal(value, s.durable) {
+	if n == 0 && len(others) == 0 && bytes.Equal(value, s.durable) {
 		return nil
 	}
-	if err := s.batch.commit(ctx, outbox.Cursor{Key: cursorPrefix + s.key, Value: value}); err != nil {
+	if err := s.batch.commit(ctx, append(others, outbox.Cursor{Key: cursorPrefix + s.key, Value: value})...); err != nil {
 		return err
 	}
 	s.c.account(&s.accounted, s.cur.outcomes)
@@ -726,6 +803,9 @@ func (s *Session) diverged(ctx context.Context, common int64, p *Progress) error
 		return s.hold(ctx, &HeldError{Code: CodeDiverged, Seq: common}, p)
 	}
 	captured := s.cur.next
+	if err := s.endSpan(ctx); err != nil {
+		return err
+	}
 	s.rewind(common)
 	s.cur.incarnation++
 	s.ident.Incarnation = s.cur.incarnation
