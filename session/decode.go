@@ -507,21 +507,9 @@ func (x *Decoder) generation(e *envelope, ev *Event, known *EventType) error {
 	return err
 }
 
-// CheckSurfaceFields judges surfaceOp and sourceEventSeqs of ev: an event of a
-// surface type carries a well-formed surfaceOp, and sources that are earlier,
-// distinct and not empty; a known event of another type carries neither; one of
-// an unknown type is not judged. The error is an *InvariantError.
-func CheckSurfaceFields(d *Dialect, v *Vocabulary, ev *Event) error {
-	t := v.types[ev.Type]
-	if t == nil {
-		return nil
-	}
-	if code, detail := d.surfaceFields(ev, t.Surface); code != "" {
-		return &InvariantError{Code: code, Seq: ev.Seq, Type: ev.Type, Detail: detail}
-	}
-	return nil
-}
-
+// surfaceFields judges surfaceOp and sourceEventSeqs of an event of a known type:
+// one of a surface type carries a well-formed surfaceOp, and sources that are
+// earlier, distinct and not empty; one of another type carries neither.
 func (d *Dialect) surfaceFields(ev *Event, surface bool) (Code, string) {
 	if !surface {
 		switch {

@@ -169,9 +169,6 @@ func (d *Dialect) EmbedsStreams() bool { return !d.chunks }
 // and 1); otherwise the last inherited session/end-seed marks the cut.
 func (d *Dialect) HasSeedLength() bool { return d.seedLength }
 
-// NeedsAbsoluteCwd says that the header's cwd has to be an absolute path.
-func (d *Dialect) NeedsAbsoluteCwd() bool { return d.absoluteCwd }
-
 // SealsForks says that an open turn is sealed with forked closers where a
 // session is forked inside it (from version 4); otherwise such a fork is
 // refused.
@@ -190,9 +187,6 @@ func (d *Dialect) SystemPromptSource() Source { return d.systemSource }
 
 // RuntimeContextSource owns the user messages that carry runtime context.
 func (d *Dialect) RuntimeContextSource() Source { return d.contextSource }
-
-// CompactSource owns the user messages that a compaction leaves behind.
-func (d *Dialect) CompactSource() Source { return d.compactSource }
 
 // ToolRoleResults says that the message of a tool/result is the result itself,
 // with role tool (from version 4); before, a user message wraps one block.

@@ -113,12 +113,6 @@ func Turn(ev *Event) (turn int64, ok bool) {
 	return Count(Member(ev.Data, "turn"))
 }
 
-// TurnEndReason reads why a turn ended, such as "completed", "error" or
-// "interrupted"; ok is false where the payload does not say.
-func TurnEndReason(ev *Event) (kind string, ok bool) {
-	return String(Path(ev.Data, "reason", "kind"))
-}
-
 // IsEndSeed reports whether ev ends the stored history of a session: what
 // follows the last one belongs to its current lifetime. inherited says that
 // everything before it was inherited from the parent (from version 2).
@@ -127,20 +121,4 @@ func IsEndSeed(ev *Event) (inherited, ok bool) {
 		return false, false
 	}
 	return string(Member(ev.Data, "inherited")) == "true", true
-}
-
-// IsFeedback reports whether ev is a user's feedback record: the events up to
-// it are what FEEDBACK_ONLY telemetry may send.
-func (d *Dialect) IsFeedback(ev *Event) bool { return ev.Type == TypeFeedbackRecord }
-
-// IsFailure reports whether ev is a failed tool/result or a turn/end with an
-// error: the events that telemetry marks as errors.
-func (d *Dialect) IsFailure(ev *Event) bool {
-	switch ev.Type {
-	case TypeToolResult:
-		return d.ToolResult(ev.Data).IsError
-	case TypeTurnEnd:
-		return StringIs(Path(ev.Data, "reason", "kind"), "error")
-	}
-	return false
 }

@@ -121,9 +121,6 @@ func (t *Trace) LastTurn() int64 {
 	return t.state.nextTurn - 1
 }
 
-// PendingCalls is the number of calls of the open step that have no result yet.
-func (t *Trace) PendingCalls() int { return len(t.pending) }
-
 type callChange byte
 
 const (
