@@ -227,74 +227,116 @@ func longLedger(tb testing.TB, version, n, compact int) (path string, events int
 	return path, seq
 }
 
-// BenchmarkLedgerLength verifies ledgers of ten thousand and of a million events:
-// ns/event of the longer ones are not above 1.5 times those of the shorter ones.
+// BenchmarkLedgerLength verifies a ledger of a million events, and after every ten
+// thousand of them a whole ledger of ten thousand, so that both are measured at
+// the same times. x-short is what an event of the long one costs, divided by what
+// one of the short one costs: not above 1.5.
 func BenchmarkLedgerLength(b *testing.B) {
+	const short, long = 10_000, 1_000_000
 	for _, version := range []int{0, 2} {
-		for _, n := range []int{10_000, 1_000_000} {
-			b.Run(fmt.Sprintf("v%d/events=%d", version, n), func(b *testing.B) {
-				path, want := longLedger(b, version, n, 0)
-				b.ReportAllocs()
-				b.ResetTimer()
-				for b.Loop() {
-					if events, err := verify(path, nil); err != nil || events != want {
+		b.Run(fmt.Sprintf("v%d", version), func(b *testing.B) {
+			shortPath, shortEvents := longLedger(b, version, short, 0)
+			longPath, longEvents := longLedger(b, version, long, 0)
+			var tookShort, tookLong time.Duration
+			runs := int64(0)
+			for b.Loop() {
+				start := time.Now()
+				events, err := verify(longPath, func(n int64) {
+					if n%short != 0 {
+						return
+					}
+					tookLong += time.Since(start)
+					start = time.Now()
+					if events, err := verify(shortPath, nil); err != nil || events != shortEvents {
 						b.Fatal(events, err)
 					}
+					tookShort += time.Since(start)
+					runs++
+					start = time.Now()
+				})
+				tookLong += time.Since(start)
+				if err != nil || events != longEvents {
+					b.Fatal(events, err)
 				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(want), "ns/event")
-			})
-		}
+			}
+			perShort := float64(tookShort.Nanoseconds()) / float64(runs*shortEvents)
+			perLong := float64(tookLong.Nanoseconds()) / float64(int64(b.N)*longEvents)
+			b.ReportMetric(0, "ns/op") // of both together
+			b.ReportMetric(perShort, "ns/event-of-10k")
+			b.ReportMetric(perLong, "ns/event-of-1M")
+			b.ReportMetric(perLong/perShort, "x-short")
+		})
 	}
 }
 
-// BenchmarkLedgerReplace replaces spans in the middle of surfaces of two lengths.
-// ns/replace depends on the span and not on the surface.
+// BenchmarkLedgerReplace replaces spans in the middle of surfaces of two lengths, in
+// turns: what a replace costs depends on its span and not on the surface. x-short
+// is the longer one's cost divided by the shorter one's.
 func BenchmarkLedgerReplace(b *testing.B) {
+	const short, long = 5_000, 100_000
+	for _, span := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprintf("span=%d", span), func(b *testing.B) {
+			surfaces := [2]*replaced{newReplaced(b, short), newReplaced(b, long)}
+			for b.Loop() {
+				for _, r := range surfaces {
+					r.replace(b, span)
+				}
+			}
+			perShort := float64(surfaces[0].took.Nanoseconds()) / float64(b.N)
+			perLong := float64(surfaces[1].took.Nanoseconds()) / float64(b.N)
+			b.ReportMetric(0, "ns/op") // with the appends that keep the length
+			b.ReportMetric(perShort, "ns/replace-in-5k")
+			b.ReportMetric(perLong, "ns/replace-in-100k")
+			b.ReportMetric(perLong/perShort, "x-short")
+		})
+	}
+}
+
+// replaced is a surface that keeps its length while spans of it are replaced.
+type replaced struct {
+	s     *surface.Surface
+	nodes []int64
+	took  time.Duration // by replaces
+}
+
+func newReplaced(b *testing.B, n int) *replaced {
 	d, err := session.DialectOf(2)
 	if err != nil {
 		b.Fatal(err)
 	}
-	data := json.RawMessage(`{"id":"u","role":"user","content":[],"source":{"kind":"user"}}`)
-	for _, span := range []int{1, 10, 100, 1000} {
-		for _, n := range []int{2_000, 100_000} {
-			b.Run(fmt.Sprintf("span=%d/nodes=%d", span, n), func(b *testing.B) {
-				s := surface.New(d)
-				var nodes []int64
-				fold := func(op session.SurfaceOp, sources []int64) time.Duration {
-					ev := session.Event{Seq: s.Next(), Type: session.TypeUserMessage, Data: data, SurfaceOp: &op, SourceEventSeqs: sources}
-					start := time.Now()
-					err := s.Fold(&ev)
-					took := time.Since(start)
-					if err != nil {
-						b.Fatal(err)
-					}
-					return took
-				}
-				var took time.Duration
-				replaces := 0
-				for b.Loop() {
-					for len(nodes) < n { // the surface keeps its length
-						nodes = append(nodes, s.Next())
-						fold(session.SurfaceOp{}, nil)
-					}
-					// Several before it grows again, each where the last one was not.
-					for range 32 {
-						at := len(nodes)/2 - span/2
-						shadowed := append([]int64(nil), nodes[at:at+span]...)
-						seq := s.Next()
-						took += fold(session.SurfaceOp{Replace: true, Start: shadowed[0], End: shadowed[span-1]}, shadowed)
-						replaces++
-						nodes[at] = seq
-						nodes = append(nodes[:at+1], nodes[at+span:]...)
-						if len(nodes) < n/2+span {
-							break
-						}
-					}
-				}
-				b.ReportMetric(0, "ns/op") // of a mix of appends and replaces
-				b.ReportMetric(float64(took.Nanoseconds())/float64(replaces), "ns/replace")
-			})
-		}
+	r := &replaced{s: surface.New(d)}
+	for range n {
+		r.append(b)
+	}
+	return r
+}
+
+func (r *replaced) fold(b *testing.B, op session.SurfaceOp, sources []int64) time.Duration {
+	ev := session.Event{Seq: r.s.Next(), Type: session.TypeUserMessage, SurfaceOp: &op, SourceEventSeqs: sources,
+		Data: json.RawMessage(`{"id":"u","role":"user","content":[],"source":{"kind":"user"}}`)}
+	start := time.Now()
+	err := r.s.Fold(&ev)
+	took := time.Since(start)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
+
+func (r *replaced) append(b *testing.B) {
+	r.nodes = append(r.nodes, r.s.Next())
+	r.fold(b, session.SurfaceOp{}, nil)
+}
+
+func (r *replaced) replace(b *testing.B, span int) {
+	at := len(r.nodes)/2 - span/2
+	shadowed := append([]int64(nil), r.nodes[at:at+span]...)
+	seq := r.s.Next()
+	r.took += r.fold(b, session.SurfaceOp{Replace: true, Start: shadowed[0], End: shadowed[span-1]}, shadowed)
+	r.nodes[at] = seq
+	r.nodes = append(r.nodes[:at+1], r.nodes[at+span:]...)
+	for range span - 1 {
+		r.append(b)
 	}
 }
 
