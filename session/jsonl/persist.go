@@ -98,17 +98,43 @@ func (p *Persistence) created(l *session.Ledger) error {
 	return nil
 }
 
-// resumed opens the file that is there, if it holds the ledger's beginning.
+// resumed opens the file that is there, if it holds the ledger's beginning: its
+// header and its events, to the byte.
 func (p *Persistence) resumed(path string, l *session.Ledger) (*Writer, error) {
-	w, err := OpenWriter(path, p.opts...)
-	if err != nil {
+	if err := sameBeginning(path, l); err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(session.AppendHeader(nil, w.Header()), session.AppendHeader(nil, l.Header())) || w.NextSeq() > l.Len() {
-		w.Close()
-		return nil, fmt.Errorf("%s: %w, of another session or with other events", path, ErrExists)
+	return OpenWriter(path, p.opts...)
+}
+
+func sameBeginning(path string, l *session.Ledger) error {
+	r, err := Open(path, WithVocabulary(l.Vocabulary()))
+	if err != nil {
+		return err
 	}
-	return w, nil
+	defer r.Close()
+	same := bytes.Equal(session.AppendHeader(nil, r.Header()), session.AppendHeader(nil, l.Header()))
+	var there, here []byte
+	for same && r.Next() {
+		ours := l.At(r.Event().Seq)
+		if same = ours != nil; !same {
+			break
+		}
+		written, err := writable(*ours)
+		if err != nil {
+			return err
+		}
+		there = session.AppendEvent(there[:0], r.d, r.Event())
+		here = session.AppendEvent(here[:0], r.d, &written)
+		same = bytes.Equal(there, here)
+	}
+	if r.Err() != nil {
+		return r.Err()
+	}
+	if !same {
+		return fmt.Errorf("%s: %w, of another session or with other events", path, ErrExists)
+	}
+	return nil
 }
 
 // flush writes what the file does not have yet, in one batch.

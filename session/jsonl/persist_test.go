@@ -143,8 +143,20 @@ func TestFileOfAnotherSessionVetoesANewOne(t *testing.T) {
 	if _, err := second.store.Create(ctx, session.CreateOptions{Header: session.Header{Version: 3, ID: "s", CreatedAt: 2}}); !errors.Is(err, ErrExists) {
 		t.Error(err)
 	}
+	// The same header, and another history or a shorter one.
+	events := l.Events(0)
+	other := append([]session.Event(nil), events...)
+	other[len(other)-1].Time++
+	for name, evs := range map[string][]session.Event{"other": other, "shorter": events[:2]} {
+		if _, err := second.store.Create(ctx, session.CreateOptions{Header: *l.Header(), Events: evs}); !errors.Is(err, ErrExists) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	if evs, _, err := readAll(first.Path(l.Header())); err != nil || len(evs) != 3 {
 		t.Error(len(evs), err)
+	}
+	if _, err := second.store.Create(ctx, session.CreateOptions{Header: *l.Header(), Events: events}); err != nil {
+		t.Errorf("the same history: %v", err)
 	}
 }
 
