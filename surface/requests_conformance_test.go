@@ -133,6 +133,7 @@ func TestConformanceRequestReconstruction(t *testing.T) {
 		baseline       int64   // the header whose tools the history starts with
 		updates        []int64 // the request/tool-update events since
 	}
+	shared(t, "conformance", "runtime", "request-reconstruction") // or skip
 	count := newTally(t, "request-reconstruction")
 	for _, c := range []struct {
 		log  string
