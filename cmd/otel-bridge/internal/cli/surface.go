@@ -36,7 +36,7 @@ not redacted.`,
 	c.Flags().StringVar(&diff, "diff", "", "two seqs, `A..B`")
 	c.MarkFlagsMutuallyExclusive("at", "diff")
 	return command(c, func(_ context.Context, args []string) (err error) {
-		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true, NoData: true})
 		if err != nil {
 			return err
 		}
@@ -56,6 +56,9 @@ not redacted.`,
 		out := bufio.NewWriter(a.stdout)
 		if diff != "" {
 			from, to, err := l.span(diff)
+			if err == nil {
+				err = l.understood(max(from, to))
+			}
 			if err != nil {
 				return err
 			}
@@ -82,6 +85,9 @@ not redacted.`,
 		if !c.Flags().Changed("at") {
 			at = l.last
 		} else if err := l.inside(at); err != nil {
+			return err
+		}
+		if err := l.understood(at); err != nil {
 			return err
 		}
 		for m, err := range surface.Messages(l.events, l.dialect, at, surface.WithVocabulary(l.vocab)) {
@@ -160,6 +166,7 @@ type ledger struct {
 	maxLine int
 	last    int64 // seq of the last event, -1 for none
 	tail    jsonl.Tail
+	refused *finding // the first event that is not understood; nothing from there on is
 }
 
 // openLedger reads a file once, to know that it can be read and where it ends.
@@ -169,18 +176,52 @@ func openLedger(path string, cfg *config.Config) (*ledger, error) {
 		return nil, err
 	}
 	l := &ledger{path: path, dialect: d, vocab: vocab, maxLine: int(cfg.MaxLineBytes), last: -1}
-	for ev, err := range l.events {
-		if err != nil {
-			return nil, err
-		}
-		l.last = ev.Seq
+	return l, l.check()
+}
+
+// check reads the file as far as it is understood.
+func (l *ledger) check() error {
+	r, err := l.open()
+	if err != nil {
+		return err
 	}
-	return l, nil
+	defer r.Close()
+	trace := session.NewTrace(r.Header(), l.dialect, l.vocab)
+	for r.Next() {
+		ev := r.Event()
+		l.last = ev.Seq
+		if l.refused != nil {
+			continue
+		}
+		if err := session.Admit(ev, trace); err != nil {
+			f := eventRefusal(l.path, r.Row(), ev, err)
+			l.refused = &f
+		}
+	}
+	if err := r.Err(); err != nil {
+		return err
+	}
+	l.tail = r.Tail()
+	return nil
+}
+
+func (l *ledger) open() (*jsonl.Reader, error) {
+	return jsonl.Open(l.path, jsonl.WithVocabulary(l.vocab), jsonl.WithMaxLine(l.maxLine))
+}
+
+// understood says why there is no telling what the model saw at seq.
+func (l *ledger) understood(seq int64) error {
+	f := l.refused
+	if f == nil || f.Seq == nil || seq < *f.Seq {
+		return nil
+	}
+	return fmt.Errorf("surface: %s: row %d: seq %d: %s: %s; --at %d shows what stood before it",
+		l.name, f.Row, *f.Seq, f.Code, f.Message, *f.Seq-1)
 }
 
 // events reads the file from its start.
 func (l *ledger) events(yield func(*session.Event, error) bool) {
-	r, err := jsonl.Open(l.path, jsonl.WithVocabulary(l.vocab), jsonl.WithMaxLine(l.maxLine))
+	r, err := l.open()
 	if err != nil {
 		yield(nil, err)
 		return
@@ -193,9 +234,7 @@ func (l *ledger) events(yield func(*session.Event, error) bool) {
 	}
 	if err := r.Err(); err != nil {
 		yield(nil, err)
-		return
 	}
-	l.tail = r.Tail()
 }
 
 func (l *ledger) inside(seq int64) error {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +54,7 @@ the check of its file.`,
 	flags := a.configFile(c)
 	c.Flags().BoolVar(&strict, "strict", false, "refuse torn tails and broken relations too")
 	return command(c, func(ctx context.Context, args []string) (err error) {
-		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoRedaction: true, NoData: true})
 		if err != nil {
 			return err
 		}
@@ -117,9 +119,19 @@ func discover(paths []string) ([]jsonl.Ledger, []finding) {
 			problems = append(problems, finding{File: mixed.Root, Code: codeMixedRoot, Message: e.Error()})
 			continue
 		}
-		problems = append(problems, finding{Code: codeIO, Message: e.Error(), Refused: true})
+		problems = append(problems, unreadable(e))
 	}
 	return ledgers, problems
+}
+
+// unreadable is a path that could not be looked at.
+func unreadable(err error) finding {
+	f := finding{Code: codeIO, Message: err.Error(), Refused: true}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		f.File, f.Message = pe.Path, pe.Op+": "+pe.Err.Error()
+	}
+	return f
 }
 
 // flatten takes joined errors apart.
@@ -276,16 +288,37 @@ func eventRefusal(path string, row int64, ev *session.Event, err error) finding 
 	f.Refused = true
 	var inv *session.InvariantError
 	if errors.As(err, &inv) {
-		f.Code, f.Seq = inv.Code, &inv.Seq
+		f.tellInvariant(inv)
 		if inv.Seq != ev.Seq {
 			f.Row = 0 // an earlier event: its row has gone by
 		}
-		f.Message = strings.TrimSuffix(inv.Type+": "+inv.Detail, ": ")
-		if inv.Err != nil {
-			f.Message += ": " + inv.Err.Error()
-		}
 	}
 	return f
+}
+
+// tellInvariant says what a broken invariant says, each thing once.
+func (f *finding) tellInvariant(inv *session.InvariantError) {
+	f.Code, f.Type, f.Seq = inv.Code, inv.Type, &inv.Seq
+	if f.Row == 0 {
+		f.Row = inv.Row
+	}
+	f.Message = strings.TrimSuffix(plainly(inv.Type)+": "+inv.Detail, ": ")
+	if inv.Err != nil {
+		f.Message += ": " + inv.Err.Error()
+	}
+}
+
+// plainly is a type's name as it is, or quoted where it could pass for more than
+// a name: line ends, control characters, great length.
+func plainly(name string) string {
+	const most = 100
+	if len(name) > most {
+		name = strings.ToValidUTF8(name[:most], "") + "…"
+	}
+	if quoted := strconv.QuoteToGraphic(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
 }
 
 // followsTurns tells findings that an earlier refused event of the same turn
@@ -327,8 +360,7 @@ func refusal(path string, err error) finding {
 			f.Seq = &decode.Seq
 		}
 	case errors.As(err, &inv):
-		f.Code, f.Type = inv.Code, inv.Type
-		f.Seq = &inv.Seq
+		f.tellInvariant(inv)
 	case errors.Is(err, jsonl.ErrHeaderIncomplete):
 		f.Code = codeNoHeader
 	}
