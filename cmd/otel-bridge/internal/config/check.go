@@ -17,6 +17,7 @@ const checksPermissions = runtime.GOOS != "windows"
 func (l *loader) check() {
 	l.defaultSource()
 	l.defaultDataDir()
+	l.checkDataDir()
 	l.checkAdmin()
 	l.loadRedaction()
 	if l.transport {
@@ -42,7 +43,7 @@ func (l *loader) defaultSource() {
 }
 
 func (l *loader) defaultDataDir() {
-	if l.cfg.Outbox.Dir != "" {
+	if l.cfg.Outbox.Dir != "" || l.opts.NoData {
 		return
 	}
 	dir, err := DefaultDataDir(l.opts.LookupEnv)
@@ -51,6 +52,18 @@ func (l *loader) defaultDataDir() {
 		return
 	}
 	l.cfg.Outbox.Dir = dir
+}
+
+// checkDataDir warns of a data directory that was made by hand and let others
+// in; validate refuses it. The path is not told: health pages repeat warnings.
+func (l *loader) checkDataDir() {
+	if !l.transport || l.opts.NoData || !checksPermissions {
+		return
+	}
+	st, err := os.Stat(l.cfg.Outbox.Dir)
+	if err == nil && st.IsDir() && st.Mode().Perm()&0o077 != 0 {
+		l.warn("outbox.dir: the data directory has mode %#o, so others can look into it; chmod 700 it", st.Mode().Perm())
+	}
 }
 
 // DefaultDataDir is the data directory where none is named: $STATE_DIRECTORY,

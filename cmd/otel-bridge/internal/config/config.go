@@ -151,6 +151,8 @@ type Options struct {
 	NoTransport bool
 	// NoRedaction leaves policies and keys unread, for commands that need none.
 	NoRedaction bool
+	// NoData leaves open where data is kept, for commands that keep nothing.
+	NoData bool
 	// AllSections has the transport settings checked under DISABLED too.
 	AllSections bool
 }
