@@ -31,7 +31,8 @@ func (a *app) redact() *cobra.Command {
 		Short: "Put a file or stdin through the redaction engine",
 		Long: `Put a file or stdin (no PATH, or -) through the redaction engine, to stdout. Lines that are JSON objects or
 arrays are treated as JSON, one output line each. Everything else is text that may span lines: it is read in windows of
-4 MiB, and a window is closed only at a place where looking further changes nothing. A JSON line may have 64 MiB.
+4 MiB, and a window is closed only at a place where looking further changes nothing. A JSON line of more than 64 MiB
+is replaced by a marker.
 
 Default policies are those of the configuration: builtin:secrets and builtin:pii.`,
 		Args: cobra.MaximumNArgs(1),
@@ -58,6 +59,9 @@ Default policies are those of the configuration: builtin:secrets and builtin:pii
 		if err := r.run(ctx, in); err != nil {
 			return fmt.Errorf("redact: %w", err)
 		}
+		if r.over > 0 {
+			fmt.Fprintf(a.stderr, "redact: %d lines that begin like JSON are longer than %s and were withheld\n", r.over, config.Size(jsonLineMax))
+		}
 		if report {
 			return a.printFindings(r.findings())
 		}
@@ -71,7 +75,7 @@ Default policies are those of the configuration: builtin:secrets and builtin:pii
 // configuration.
 func (a *app) engine(flags *configFlags, policies []string, keyFile string) (*redact.Engine, error) {
 	if len(policies) == 0 && keyFile == "" {
-		cfg, err := flags.load(config.Options{NoTransport: true})
+		cfg, err := flags.load(config.Options{NoTransport: true, NoData: true})
 		if err != nil {
 			return nil, err
 		}
@@ -125,15 +129,17 @@ var errWindow = fmt.Errorf("a stretch of %s of text cannot be cut anywhere; noth
 type redactor struct {
 	engine                    *redact.Engine
 	window, glance, windowMax int
+	jsonMax                   int // longest line that is looked at as JSON
 	out                       *bufio.Writer
 	text                      []byte // text that has not been redacted yet
 	tried                     int    // length of text when no place to cut it was found
 	buf                       []byte
 	counts                    map[[2]string]int
+	over                      int // lines too long to be looked at as JSON
 }
 
 func newRedactor(e *redact.Engine, out *bufio.Writer) *redactor {
-	return &redactor{engine: e, window: windowSize, glance: glanceSize, windowMax: windowLargest, out: out, counts: map[[2]string]int{}}
+	return &redactor{engine: e, window: windowSize, glance: glanceSize, windowMax: windowLargest, jsonMax: jsonLineMax, out: out, counts: map[[2]string]int{}}
 }
 
 func (r *redactor) run(ctx context.Context, in io.Reader) error {
@@ -146,7 +152,14 @@ func (r *redactor) run(ctx context.Context, in io.Reader) error {
 			return err
 		}
 		var err error
-		line, whole, err = readPiece(br, line[:0], rest)
+		line, whole, err = readPiece(br, line[:0], rest, r.jsonMax)
+		if errors.Is(err, errLongJSON) {
+			line = line[:0]
+			if err := r.withholdLine(br); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
@@ -175,8 +188,8 @@ func (r *redactor) run(ctx context.Context, in io.Reader) error {
 }
 
 // readPiece reads a line with its end. A line that cannot be JSON comes in
-// pieces.
-func readPiece(br *bufio.Reader, dst []byte, rest bool) (line []byte, whole bool, err error) {
+// pieces; of one that may be JSON and is longer than most, nothing does.
+func readPiece(br *bufio.Reader, dst []byte, rest bool, most int) (line []byte, whole bool, err error) {
 	for {
 		b, err := br.ReadSlice('\n')
 		dst = append(dst, b...)
@@ -189,8 +202,28 @@ func readPiece(br *bufio.Reader, dst []byte, rest bool) (line []byte, whole bool
 		if rest || !opensJSON(dst) {
 			return dst, false, nil
 		}
-		if len(dst) > jsonLineMax {
-			return nil, false, fmt.Errorf("a line that begins like JSON is longer than %s", config.Size(jsonLineMax))
+		if len(dst) > most {
+			return nil, false, errLongJSON
+		}
+	}
+}
+
+// errLongJSON says that a line begins like JSON and goes on beyond the limit.
+var errLongJSON = errors.New("a line that begins like JSON is too long")
+
+// withholdLine puts a marker in the place of a line whose beginning has been
+// read already.
+func (r *redactor) withholdLine(br *bufio.Reader) error {
+	if err := r.flushText(); err != nil {
+		return err
+	}
+	r.over++
+	for {
+		switch _, err := br.ReadSlice('\n'); {
+		case err == nil, errors.Is(err, io.EOF):
+			return r.write([]byte(`{"otel_bridge.withheld":"line-too-long"}` + "\n"))
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return err
 		}
 	}
 }

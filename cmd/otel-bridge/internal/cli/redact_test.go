@@ -31,6 +31,25 @@ func small(e *redact.Engine, out *bytes.Buffer) *redactor {
 
 const pem = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEAFAKEFAKEFAKEFAKEFAKEFAKEFAKEFAKEFAKEFAKEFAKEFAKE\nRkFLRUZBS0VGQUtFRkFLRUZBS0VGQUtFRkFLRUZBS0VGQUtFRkFLRUZBS0VGQUtF\n-----END RSA PRIVATE KEY-----\n"
 
+func TestAnOverlongJSONLineIsWithheldAndTheNextOneRead(t *testing.T) {
+	long := `{"a":"` + strings.Repeat("x ", 2<<20) + `ghp_FAKEfake0123FAKEfake0123FAKEfake0123"}`
+	const marker = `{"otel_bridge.withheld":"line-too-long"}` + "\n"
+	for in, want := range map[string]string{
+		"before\n" + long + "\n{\"b\":1}\n": "before\n" + marker + "{\"b\":1}\n",
+		long:                                marker,
+	} {
+		var out bytes.Buffer
+		r := small(defaultEngine(t), &out)
+		r.jsonMax = 1 << 20
+		if err := r.run(context.Background(), strings.NewReader(in)); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want || r.over != 1 {
+			t.Errorf("got %d bytes and %d lines over, want %q", out.Len(), r.over, want)
+		}
+	}
+}
+
 func TestWindowsGiveWhatTheWholeTextGives(t *testing.T) {
 	e := defaultEngine(t)
 	rnd := rand.New(rand.NewPCG(3, 4))
