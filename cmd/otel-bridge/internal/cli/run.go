@@ -15,7 +15,10 @@ import (
 )
 
 func (a *app) sidecar() *cobra.Command {
-	var dry bool
+	var (
+		dry     bool
+		profile string
+	)
 	c := &cobra.Command{
 		Use:   "run --config F",
 		Short: "Run the sidecar until it is told to stop",
@@ -28,13 +31,22 @@ serves health, creates nothing, and waits.
 	}
 	flags := a.configFile(c).pipeline()
 	c.Flags().BoolVar(&dry, "dry-run", false, "write records to stdout instead of sending them")
-	return a.lasting(c, func(ctx context.Context, _ []string) error {
-		load := func() (*config.Config, error) { return flags.load(config.Options{NoEndpoint: dry}) }
+	c.Flags().StringVar(&profile, "pprof", "", "loopback `address` to serve Go's profiles on, below /debug/pprof/")
+	return a.lasting(c, func(ctx context.Context, _ []string) (err error) {
+		load := func() (*config.Config, error) { return flags.load(config.Options{NoEndpoint: dry, NoData: dry}) }
 		cfg, err := load()
 		if err != nil {
 			return err
 		}
 		a.limitMemory()
+		if profile != "" {
+			at, stop, err := servePprof(profile)
+			if err != nil {
+				return fmt.Errorf("run: --pprof: %w", err)
+			}
+			defer func() { err = errors.Join(err, stop()) }()
+			fmt.Fprintf(a.stderr, "run: profiles at http://%s/debug/pprof/\n", at)
+		}
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
 		defer signal.Stop(hangup)
