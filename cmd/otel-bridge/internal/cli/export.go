@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,16 +51,16 @@ receiver was not available).`,
 		}
 		defer func() { err = errors.Join(err, stdin.remove()) }()
 		ledgers, problems := discover(paths)
+		x := exporting{app: a, cfg: cfg, log: log, timeout: timeout, name: stdin.name}
 		for _, p := range problems {
+			x.say("%s: %s", cmp.Or(p.File, string(p.Code)), p.Message)
 			if p.Refused {
-				return fmt.Errorf("export: %s", p.Message)
+				x.sum.Refused++
 			}
-			fmt.Fprintf(a.stderr, "export: %s\n", p.Message)
 		}
 		if len(ledgers) == 0 {
 			return errors.New("export: there is no session file in what was named")
 		}
-		x := exporting{app: a, cfg: cfg, log: log, timeout: timeout, name: stdin.name}
 		if err := x.run(ctx, ledgers); err != nil {
 			var e *exit
 			if errors.As(err, &e) {
@@ -126,7 +127,7 @@ func (x *exporting) verify(ctx context.Context, ledgers []jsonl.Ledger) []jsonl.
 		}
 		if tail.Torn() {
 			x.sum.TornTails++
-			fmt.Fprintf(x.app.stderr, "export: %s: %d bytes at its end are a write that was cut off; what is whole before them is taken\n", x.name(l.Path), tail.Bytes)
+			x.say("%s: %d bytes at its end are a write that was cut off; what is whole before them is taken", x.name(l.Path), tail.Bytes)
 		}
 		good = append(good, l)
 	}
@@ -144,7 +145,12 @@ func (x *exporting) refuse(path string, err error) {
 	if f.Seq != nil {
 		where = fmt.Sprintf("%s: seq %d", where, *f.Seq)
 	}
-	fmt.Fprintf(x.app.stderr, "export: %s: refused, nothing of it is sent: %s: %s\n", where, f.Code, x.name(f.Message))
+	x.say("%s: refused, nothing of it is sent: %s: %s", where, f.Code, x.name(f.Message))
+}
+
+// say tells something that names of files and event types may stand in.
+func (x *exporting) say(format string, args ...any) {
+	fmt.Fprintf(x.app.stderr, "export: %s\n", safe(x.cfg, fmt.Sprintf(format, args...)))
 }
 
 // carry captures and delivers at the same time, and waits for the rest.

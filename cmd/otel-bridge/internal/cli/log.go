@@ -21,7 +21,16 @@ func (a *app) logger(cfg *config.Config) *slog.Logger {
 	if cfg.Redact.Engine != nil {
 		h = redactingHandler{h, cfg.Redact.Engine}
 	}
-	return slog.New(h)
+	return slog.New(limitRepeats(h))
+}
+
+// safe is a text for stderr that names of files and event types may stand in,
+// redacted as what is logged is.
+func safe(cfg *config.Config, text string) string {
+	if cfg.Redact.Engine == nil {
+		return text
+	}
+	return redactingHandler{engine: cfg.Redact.Engine}.text(text)
 }
 
 // warn says what is allowed and still has to be said.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/version"
+	"github.com/otel-bridge/otel-bridge/session"
 	"github.com/otel-bridge/otel-bridge/session/jsonl"
 	"github.com/otel-bridge/otel-bridge/telemetry"
 	"github.com/otel-bridge/otel-bridge/telemetry/otlp"
@@ -202,30 +203,44 @@ type Refusal struct {
 func Verify(cfg *config.Config, path string) (jsonl.Tail, error) {
 	src := &tailSource{File: telemetry.FinishedFile(path, eventTypes(cfg), jsonl.WithMaxLine(int(cfg.MaxLineBytes)))}
 	err := telemetry.Verify(src, eventTypes(cfg))
+	var inv *session.InvariantError
+	if errors.As(err, &inv) && inv.Row == 0 && inv.Seq == src.lastSeq {
+		inv.Row = src.lastRow
+	}
 	return src.tail, err
 }
 
-// tailSource remembers the tail of the file that was read.
+// tailSource remembers the tail of the file that was read, and where reading
+// ended.
 type tailSource struct {
 	*telemetry.File
-	tail jsonl.Tail
+	tail             jsonl.Tail
+	lastRow, lastSeq int64
 }
 
 func (s *tailSource) Open() (telemetry.Ledger, error) {
 	led, err := s.File.Open()
 	if r, ok := led.(*jsonl.Reader); ok {
-		return &tailLedger{r, &s.tail}, err
+		return &tailLedger{r, s}, err
 	}
 	return led, err
 }
 
 type tailLedger struct {
 	*jsonl.Reader
-	tail *jsonl.Tail
+	src *tailSource
+}
+
+func (l *tailLedger) Next() bool {
+	ok := l.Reader.Next()
+	if ok {
+		l.src.lastRow, l.src.lastSeq = l.Row(), l.Event().Seq
+	}
+	return ok
 }
 
 func (l *tailLedger) Close() error {
-	*l.tail = l.Tail()
+	l.src.tail = l.Tail()
 	return l.Reader.Close()
 }
 
