@@ -66,6 +66,8 @@ func (g *generation) run(ctx context.Context) (next *config.Config, err error) {
 			return nil, Explain(err)
 		}
 		defer func() { err = errors.Join(err, g.p.Close()) }()
+	} else if g.opts.DryRun == nil {
+		g.withdraw()
 	}
 	closeDoors, err := g.openDoors()
 	if err != nil {
