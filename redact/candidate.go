@@ -160,8 +160,8 @@ func (v *view) rootRange(start, end int, a, b *int) {
 // setting.
 func plainRest(text []byte, cut, end int) bool {
 	rest := text[cut:end]
-	if bytes.HasPrefix(rest, []byte("--")) {
-		return true
+	if len(rest) > 2 && rest[0] == '-' && rest[1] == '-' && rest[2]|0x20 >= 'a' && rest[2]|0x20 <= 'z' {
+		return true // the next flag; more dashes are a PEM block's
 	}
 	if end < len(text) && (text[end] == '=' || text[end] == ':') && settingName(rest) {
 		return true

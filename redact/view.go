@@ -432,7 +432,7 @@ func nextForm(text []byte, from int) int {
 		}
 		for j := i + 1; j+1 < len(text) && j-i < 256; j++ {
 			c := text[j]
-			if c == '+' && j > i+1 && text[j+1] > ' ' {
+			if c == '+' && text[j+1] > ' ' {
 				return j
 			}
 			if !wordByte(c) && c != '%' && c != '.' && c != '-' && c != '*' && c != '~' && c != ':' && c != '@' && c != '/' {

@@ -32,6 +32,11 @@ func findEmail(c *redact.Candidate) {
 	if a > 0 && text[a-1] == '\\' && a < at && (text[a] == 'n' || text[a] == 't' || text[a] == 'r') {
 		a++
 	}
+	for i := a; i+3 < at; i++ { // %0Aname
+		if text[i] == '%' && hex(text[i+1]) && hex(text[i+2]) {
+			a = i + 3
+		}
+	}
 	if a == at || text[at-1] == '.' {
 		return
 	}
@@ -78,7 +83,7 @@ func findEmail(c *redact.Candidate) {
 		return
 	}
 	// user@host and user:password@host in a URL: the rule for URLs.
-	if before(text, a, "://") || before(text, a, ":") && schemeBefore(text, a) {
+	if before(text, a, "://") || before(text, a, ":") && !before(text, a, "mailto:") && schemeBefore(text, a) {
 		return
 	}
 	// logo@2x.png, package@1.2.3
@@ -106,6 +111,9 @@ func before(text []byte, i int, s string) bool {
 func schemeBefore(text []byte, i int) bool {
 	for n := 0; i > 0 && n < 200 && !blank(text[i-1]) && text[i-1] != '"' && text[i-1] != '\''; n++ {
 		i--
+		if text[i] == '?' || text[i] == '=' {
+			return false // behind the authority
+		}
 		if text[i] == '/' && i >= 2 && text[i-1] == '/' && text[i-2] == ':' {
 			return true
 		}
@@ -181,7 +189,7 @@ func homeRoot(text []byte, i int) bool {
 			return true
 		}
 	}
-	return bytes.HasPrefix(prefix, []byte("file:"))
+	return bytes.HasPrefix(prefix, []byte("file:")) || bytes.HasSuffix(prefix, []byte("://file")) // vscode://file/home/…
 }
 
 // generic names of accounts say nothing about a person.

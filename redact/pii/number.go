@@ -81,8 +81,8 @@ func cardAt(text []byte, a, limit int) int {
 	return best
 }
 
-// listed reports whether a long number is one of a list of numbers, or has a
-// sign: tables of constants.
+// listed reports whether a long number is one of a list of long numbers, or
+// has a sign: tables of constants.
 func listed(text []byte, a, b int) bool {
 	if a > 0 && text[a-1] == '-' {
 		return true
@@ -93,14 +93,25 @@ func listed(text []byte, a, b int) bool {
 			for b < len(text) && (blank(text[b]) || text[b] == '-') {
 				b++
 			}
-			return b < len(text) && digit(text[b])
+			return longNumber(text, b, 1)
 		}
 		b++
 	}
 	for a > 0 && blank(text[a-1]) {
 		a--
 	}
-	return a > 1 && text[a-1] == ',' && digit(text[a-2])
+	return a > 1 && text[a-1] == ',' && longNumber(text, a-2, -1)
+}
+
+// longNumber reports whether eight digits stand from i on in a direction.
+func longNumber(text []byte, i, step int) bool {
+	for n := 0; n < 8; n++ {
+		if i < 0 || i >= len(text) || !digit(text[i]) {
+			return false
+		}
+		i += step
+	}
+	return true
 }
 
 // cardGroups accepts the groups in which cards are written: fours (with a
@@ -238,11 +249,13 @@ func word(text []byte, a int, ws *words) bool {
 		near = near[i:]
 	}
 	for i, c := range near {
+		inside := i > 0 && 'a' <= c && c <= 'z' && letter(near[i-1])
 		if 'A' <= c && c <= 'Z' {
 			c += 32
 		}
 		for _, w := range ws[c] {
-			if len(near)-i >= len(w) && bytes.EqualFold(near[i:i+len(w)], w) {
+			// A short word is none inside of another: automatically, excellent.
+			if len(near)-i >= len(w) && bytes.EqualFold(near[i:i+len(w)], w) && !(inside && len(w) < 5) {
 				return true
 			}
 		}
@@ -341,7 +354,7 @@ func findPhone(c *redact.Candidate) {
 		if !(ch == '+' || ch == '(' || digit(ch)) || a > s && digit(text[a-1]) {
 			continue
 		}
-		if b := phoneAt(text, a, e); b > 0 && !c.WholeStrings(a, b) {
+		if b := phoneAt(text, a, e); b > 0 && (!c.WholeStrings(a, b) || word(text, a, phoneWords)) {
 			c.Emit(a, b)
 			a = b
 		}

@@ -18,7 +18,7 @@ func assignmentRule() redact.Rule {
 		Literals: []string{"pass", "pwd", "secret", "token", "apikey", "senha", "kennwort", "credential", "creds", "psk", "jwt",
 			"_key", "-key", ".key", "api key", "accesskey", "privatekey", "accountkey", "licensekey", "sharedkey", "masterkey", "authkey", "signingkey", "encryptionkey", "appkey",
 			"client-key-data", "connectionstring", "storagekey", "walletkey", "servicekey", "projectkey", "consumerkey", "adminkey", "userkey", "sshkey", "secretkey",
-			"_auth", "session-id", "wif", "\"auth\"", "auth:", "auth=", "rivatekey"},
+			"_auth", "session-id", "wif", "\"auth\"", "auth:", "auth=", "rivatekey", "pw:", "pw=", "pw\""},
 		Find: findAssignment,
 	}
 }
@@ -61,6 +61,21 @@ func findAssignment(c *redact.Candidate) {
 		b++
 	}
 	c.Skip(b)
+	a = afterEscape(text, a)
+	// In strings that are put together, a name that begins one of them is not
+	// the end of a name in the one before.
+	for i := c.Start(); c.Joined() && i > a; i-- {
+		if c.Edge(i) {
+			var (
+				low [128]byte
+				buf [16][]byte
+			)
+			if classifyWords(splitWords(text[i:b], low[:], buf[:0])) == excluded {
+				return // first line, num_tokens=820
+			}
+			break
+		}
+	}
 	// Characters beyond ASCII belong to a name only as letters of it; CJK
 	// punctuation before or after does not.
 	a, b = asciiCore(text, a, b, c.Start(), c.End())
@@ -69,10 +84,13 @@ func findAssignment(c *redact.Candidate) {
 		n.start++
 	}
 	n.flag = n.start-a >= 1
+	if n.start-a == 1 && text[n.start] == 'D' { // java -Dname=
+		n.start++
+	}
 	for n.end > n.start && (text[n.end-1] == '.' || text[n.end-1] == '-') {
 		n.end--
 	}
-	if n.end-n.start < 3 || n.end-n.start > 64 || longWord(text[n.start:n.end]) {
+	if n.end-n.start < 2 || n.end-n.start > 64 || longWord(text[n.start:n.end]) {
 		return
 	}
 	if !mayAssign(text, &n) {
@@ -104,7 +122,32 @@ func findAssignment(c *redact.Candidate) {
 	if !ok {
 		return
 	}
+	if c.Joined() {
+		// What one string assigns as a whole is judged there.
+		for i := s + 1; i < e; i++ {
+			if c.Edge(i) {
+				if shape.Placeholder(text[s:i]) {
+					return
+				}
+				break
+			}
+		}
+	}
 	c.Emit(s, e)
+}
+
+// afterEscape skips what an escape leaves before a name: \nname, %0Aname.
+func afterEscape(text []byte, a int) int {
+	if a == 0 || a+2 >= len(text) {
+		return a
+	}
+	switch {
+	case text[a-1] == '\\' && (text[a] == 'n' || text[a] == 'r' || text[a] == 't'):
+		return a + 1
+	case text[a-1] == '%' && hexByte(text[a]) && hexByte(text[a+1]):
+		return a + 2
+	}
+	return a
 }
 
 // mayAssign decides by the bytes around a name whether a value can belong to
@@ -125,13 +168,14 @@ func mayAssign(text []byte, n *name) bool {
 			return false
 		}
 		switch text[i] {
-		case '=', ':', '?', '|', '+', '-', ',', '>', 0xef:
+		case '=', ':', '?', '|', '+', '-', ',', '>', '\'', '{', 0xef:
 			return true
 		case '\n', '\r', ';':
 			return valueBefore(text, n.start)
 		}
 		first := text[n.start]
-		return n.flag || 'A' <= first && first <= 'Z' || first|0x20 == 'p' && netrcBefore(text, n.start) || setBefore(text, n.start)
+		return n.flag || 'A' <= first && first <= 'Z' || first|0x20 == 'p' && netrcBefore(text, n.start) || setBefore(text, n.start) ||
+			typed(text, i) > 0
 	case '\n', '\r', ';', '-':
 		return valueBefore(text, n.start)
 	}
@@ -203,6 +247,11 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 		n.quoted = n.start > 0 && text[n.start-1] == quote
 		i++
 	}
+	if quote != 0 && n.quoted {
+		if s, e, ok := attributeValue(text, i, n); ok {
+			return s, e, true
+		}
+	}
 	if i < len(text) && text[i] == ']' { // config["password"] = …
 		i++
 	}
@@ -224,10 +273,23 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 	if j >= len(text) {
 		return 0, 0, false
 	}
+	if s, e, ok := cellValue(text, j, n); ok {
+		return s, e, true
+	}
 	op, j := operator(text, j)
 	switch op {
 	case opNone:
+		if k := typed(text, j); k > 0 { // var token string = "…", Token { get; set; } = "…"
+			s, e, ok := quotedValue(text, k)
+			return s, e, ok && plausibleQuoted(text[s:e], n, opEqual)
+		}
 		return wordValue(text, i, n)
+	case opColon: // token: string = "…"
+		k := run(text, j, space)
+		if k = typed(text, k); k > 0 {
+			s, e, ok := quotedValue(text, k)
+			return s, e, ok && plausibleQuoted(text[s:e], n, opEqual)
+		}
 	case opTuple:
 		if quote == 0 && !(text[n.end] == '(') {
 			return 0, 0, false
@@ -263,7 +325,7 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 			for e < len(text) && text[e] != '\\' && text[e] != '\n' && e-s < maxValue {
 				e++
 			}
-			if e > s && plausibleQuoted(text[s:e], n, op) {
+			if e > s && bytes.IndexByte([]byte("),;]}"), text[s]) < 0 && plausibleQuoted(text[s:e], n, op) {
 				return s, e, true
 			}
 		}
@@ -273,6 +335,89 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 		return 0, 0, false
 	}
 	return bareValue(c, j, n, op, spaced)
+}
+
+// typed reads the type, an equals sign and returns where the quote of a
+// value stands: string = "…", &str = "…", { get; set; } = "…"; 0 for none.
+func typed(text []byte, i int) int {
+	e := i
+	if bytes.HasPrefix(text[i:], []byte("{ get;")) {
+		e = i + bytes.IndexByte(text[i:min(len(text), i+64)], '}') + 1
+		if e == i {
+			return 0
+		}
+	} else {
+		e = run(text, i, func(b byte) bool {
+			return alnum(b) || b == '_' || b == '.' || b == '?' || b == '&' || b == '*' || b == '<' || b == '>'
+		})
+		if e == i || e-i > 40 {
+			return 0
+		}
+	}
+	e = run(text, e, space)
+	if e+1 >= len(text) || text[e] != '=' || text[e+1] == '=' {
+		return 0
+	}
+	e = run(text, e+1, space)
+	if e < len(text) && (text[e] == '"' || text[e] == '\'' || text[e] == '`') {
+		return e
+	}
+	return 0
+}
+
+// attributeValue finds V behind a name that is quoted: name="NAME">V</string>,
+// and variable "NAME" { … default = "V" } of Terraform. i stands behind the
+// quote.
+func attributeValue(text []byte, i int, n *name) (int, int, bool) {
+	before := text[max(0, n.start-16) : n.start-1]
+	if i < len(text) && text[i] == '>' && bytes.HasSuffix(before, []byte{'='}) {
+		j := bytes.IndexByte(text[i:min(len(text), i+maxValue)], '<')
+		if j < 0 || i+j+1 >= len(text) || text[i+j+1] != '/' {
+			return 0, 0, false
+		}
+		return trimmed(text, i+1, i+j, n)
+	}
+	if !bytes.HasSuffix(before, []byte("variable ")) {
+		return 0, 0, false
+	}
+	block := text[i:min(len(text), i+1024)]
+	if end := bytes.IndexByte(block, '}'); end >= 0 {
+		block = block[:end]
+	}
+	d := bytes.Index(block, []byte("default"))
+	if d < 0 {
+		return 0, 0, false
+	}
+	j := run(text, i+d+len("default"), space)
+	if j >= len(text) || text[j] != '=' {
+		return 0, 0, false
+	}
+	if j = run(text, j+1, space); j >= len(text) || text[j] != '"' {
+		return 0, 0, false
+	}
+	s, e, ok := quotedValue(text, j)
+	return s, e, ok && plausibleQuoted(text[s:e], n, opEqual)
+}
+
+// cellValue finds V in a row of a table: | NAME | V |. j stands where the
+// cell's border may be.
+func cellValue(text []byte, j int, n *name) (int, int, bool) {
+	if text[j] != '|' || j+1 >= len(text) || text[j+1] == '|' || text[j+1] == '=' {
+		return 0, 0, false
+	}
+	k := n.start
+	for k > 0 && (space(text[k-1]) || text[k-1] == '`' || text[k-1] == '*') {
+		k--
+	}
+	if k == 0 || text[k-1] != '|' {
+		return 0, 0, false
+	}
+	s := run(text, j+1, func(b byte) bool { return space(b) || b == '`' })
+	e := run(text, s, func(b byte) bool { return b > ' ' && b != '|' && b != '`' })
+	if r := run(text, e, func(b byte) bool { return space(b) || b == '`' }); e == s || r >= len(text) || text[r] != '|' {
+		return 0, 0, false
+	}
+	return s, e, plausibleQuoted(text[s:e], n, opTuple)
 }
 
 type op int
@@ -382,7 +527,7 @@ func pairValue(text []byte, i int, n *name, quote byte) (int, int, bool) {
 	}
 	if text[j] == '"' || text[j] == '\'' {
 		s, e, ok := quotedValue(text, j)
-		return s, e, ok && plausibleQuoted(text[s:e], n, opEqual)
+		return s, e, ok && (plausibleQuoted(text[s:e], n, opEqual) || n.class == passwordKey && e-s >= 4 && word(text[s:e]) && !shape.Placeholder(text[s:e]) && !known(text[s:e]))
 	}
 	e := j
 	for e < len(text) && text[e] != '\n' && text[e] != '\r' && text[e] != '"' && text[e] != ',' && text[e] != '}' && e-j < maxValue {
@@ -454,6 +599,20 @@ func wordValue(text []byte, i int, n *name) (int, int, bool) {
 	}
 	netrc := n.class == passwordKey && !n.flag && netrcBefore(text, n.start)
 	env := n.upper && envBefore(text, n.start) || setBefore(text, n.start)
+	for _, f := range [...]string{"-Value ", "--value ", "--body "} { // Set-Item Env:NAME -Value V, gh secret set NAME --body V
+		if bytes.HasPrefix(text[j:], []byte(f)) {
+			env = true
+			j = run(text, j+len(f), space)
+			break
+		}
+	}
+	if j >= len(text) {
+		return 0, 0, false
+	}
+	if q := text[j]; q == '\'' && n.class == passwordKey && roleBefore(text, n.start) || q == '"' && bytes.HasSuffix(text[:n.start], []byte("#define ")) {
+		s, e, ok := quotedValue(text, j)
+		return s, e, ok && plausibleQuoted(text[s:e], n, opEqual)
+	}
 	if !n.flag && !netrc && !env {
 		return 0, 0, false
 	}
@@ -473,7 +632,8 @@ func wordValue(text []byte, i int, n *name) (int, int, bool) {
 		return 0, 0, false
 	}
 	if netrc {
-		return j, e, !comparison(v)
+		// A plain word is a password in a netrc, and goes on with a sentence elsewhere.
+		return j, e, !comparison(v) && (!word(v) || bytes.Contains(text[max(0, n.start-200):n.start], []byte("machine ")))
 	}
 	if len(v) < 4 || word(v) || v[0] == '[' || v[0] == '<' || v[0] == '|' || v[0] == '>' || v[0] == '/' || pathLike(v) {
 		return 0, 0, false
@@ -494,8 +654,25 @@ func netrcBefore(text []byte, at int) bool {
 	return bytes.Contains(text[lo:at], []byte("login ")) || bytes.Contains(text[lo:at], []byte("machine "))
 }
 
-// setBefore: aws configure set NAME V, npm config set NAME V.
+// roleBefore: CREATE USER x WITH PASSWORD 'V', ALTER ROLE x PASSWORD 'V'.
+func roleBefore(text []byte, at int) bool {
+	before := bytes.ToLower(text[max(0, at-160):at])
+	if i := bytes.LastIndexByte(before, ';'); i >= 0 {
+		before = before[i:]
+	}
+	for _, w := range [...]string{"user ", "role ", "group ", "login ", "server ", "set "} {
+		if bytes.Contains(before, []byte(w)) {
+			return true
+		}
+	}
+	return false
+}
+
+// setBefore: aws configure set NAME V, npm config set //host/:NAME V.
 func setBefore(text []byte, at int) bool {
+	if at > 0 && text[at-1] == ':' {
+		at = runBack(text, at, 120, func(b byte) bool { return b > ' ' && b != '"' && b != '\'' && b < 0x80 })
+	}
 	for _, w := range [...]string{"configure set ", "config set ", "secrets set ", "secret set ", "env set "} {
 		if at >= len(w) && string(text[at-len(w):at]) == w {
 			return true
@@ -513,21 +690,17 @@ func envBefore(text []byte, at int) bool {
 	return false
 }
 
-// word reports whether v is letters of one case (or capitalised), as words are.
+// word reports whether v is letters, as words and identifiers are, and does
+// not change its case as often as a generated value.
 func word(v []byte) bool {
-	for i, c := range v {
+	for _, c := range v {
 		switch {
-		case 'a' <= c && c <= 'z', c == '-', c == '_', c == '.', c >= 0x80:
-		case 'A' <= c && c <= 'Z':
-			if i > 0 && 'a' <= v[i-1] && v[i-1] <= 'z' && i > 1 {
-				// camelCase is an identifier, which is a word here.
-				continue
-			}
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', c == '-', c == '_', c == '.', c >= 0x80:
 		default:
 			return false
 		}
 	}
-	return true
+	return !shape.Dense(v)
 }
 
 func pathLike(v []byte) bool {
@@ -544,7 +717,7 @@ func pathLike(v []byte) bool {
 
 // plausibleQuoted decides about a quoted value.
 func plausibleQuoted(v []byte, n *name, o op) bool {
-	if len(v) < 3 || shape.Placeholder(v) {
+	if len(v) < 3 || shape.Placeholder(v) || bytes.Contains(v, []byte(`\u`)) && encoded(v) {
 		return false
 	}
 	if o == opTuple {
@@ -615,14 +788,24 @@ func similar(v []byte, n *name) bool {
 	if n.class == passwordKey && len(w) == 1 {
 		return known(v) || bytes.EqualFold(v, []byte("pwd")) || bytes.EqualFold(v, []byte("passphrase"))
 	}
-	return classifyWords(w) != noSecret || len(w) > 1 && classifyWords(w[:len(w)-1]) != noSecret
+	return classifyWords(w) > noSecret || len(w) > 1 && classifyWords(w[:len(w)-1]) > noSecret
 }
 
 // formatted: format strings, expressions, addresses.
 func formatted(v []byte) bool {
 	return bytes.Contains(v, []byte("${")) || bytes.Contains(v, []byte("{{")) || bytes.HasPrefix(v, []byte("%")) && len(v) <= 4 ||
-		v[0] == '{' && v[len(v)-1] == '}' || v[0] == '<' && v[len(v)-1] == '>' || bytes.Contains(v, []byte("%s")) || bytes.Contains(v, []byte("%v")) ||
+		v[0] == '{' && v[len(v)-1] == '}' || v[0] == '<' && v[len(v)-1] == '>' || (verb(v, 's') || verb(v, 'v')) && !shape.RandomLooking(v) ||
 		bytes.Contains(v, []byte("://")) && bytes.IndexByte(v, '@') < 0 && len(v) > 20
+}
+
+// verb: a format verb, and not the two characters inside a password.
+func verb(v []byte, c byte) bool {
+	for i := 0; i+1 < len(v); i++ {
+		if v[i] == '%' && v[i+1] == c && (i+2 == len(v) || !alnum(v[i+2])) {
+			return true
+		}
+	}
+	return false
 }
 
 // sentence: several words of letters.
@@ -680,7 +863,7 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 	if n.start == 0 && o == opEqual && n.class == passwordKey && len(text) < 256 && bytes.IndexAny(text, " \n\r;&") < 0 {
 		// The string is NAME=value as a whole, as in a list of environment
 		// variables: quotes belong to the value.
-		return j, len(text), len(text)-j >= 4 && !shape.Placeholder(text[j:]) && !call(text[j:]) && !word(text[j:])
+		return j, len(text), len(text)-j >= 4 && !shape.Placeholder(text[j:]) && !call(text[j:]) && (!word(text[j:]) || lowerWord(text[j+1:]) && !known(text[j:]) && !similar(text[j:], n))
 	}
 	class := 1
 	if query {
@@ -705,6 +888,15 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 	e = j + len(v)
 	// What decides about a long value stands at its beginning.
 	v = v[:min(len(v), 256)]
+	if n.class == passwordKey && !query && o != opCode && plainPassword(text, j, e, n, o, spaced) {
+		return j, e, true
+	}
+	if !query && encoded(v) {
+		return 0, 0, false
+	}
+	if !query && len(v) > 0 && v[0] == '+' && plusWords(v) {
+		return 0, 0, false
+	}
 	if len(v) < 3 || !query && !shell && (word(v) || call(v)) || shape.Placeholder(v) || pathLike(v) || formatted(v) {
 		return 0, 0, false
 	}
@@ -735,7 +927,7 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 	if call(v) || word(v) || n.class == authKey && !secretish(v) || allDigits(v) && n.class != tokenKey && len(v) < 4 {
 		return 0, 0, false
 	}
-	if codeWord(v) && !(o == opColon && lineValue(text, n.start, e)) && !(o == opEqual && (!spaced || lineValue(text, n.start, e)) && shape.RandomLooking(v)) {
+	if codeWord(v) && !shape.Dense(v) && !(o == opColon && lineValue(text, n.start, e)) && !(o == opEqual && (!spaced || lineValue(text, n.start, e)) && shape.RandomLooking(v)) {
 		return 0, 0, false
 	}
 	if o == opCode {
@@ -745,6 +937,114 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 		return j, e, len(v) >= 5 && (tokenish(v) || symbols(v))
 	}
 	return j, e, len(v) >= 6 && tokenish(v) && (!spaced || len(v) >= 8 || lineValue(text, n.start, e))
+}
+
+// plainPassword accepts a plain word as a password where name and value are a
+// line of a configuration: YAML, .env, ini below a [section]. In a program the
+// same line stands among others that end in a comma or a bracket, or assigns
+// with spaces around the sign.
+func plainPassword(text []byte, j, e int, n *name, o op, spaced bool) bool {
+	v := text[j:e]
+	if len(v) < 4 || len(v) > 64 || !word(v) || known(v) || shape.Placeholder(v) || similar(v, n) || nameOnly[string(bytes.ToLower(text[n.start:n.end]))] {
+		return false
+	}
+	upper, joints := 0, 0
+	for i, c := range v {
+		switch {
+		case 'A' <= c && c <= 'Z' && i > 0:
+			upper++
+		case c == '-':
+			joints++
+		case c == '_' || c == '.' || c >= 0x80:
+			return false
+		}
+	}
+	if upper > 0 || joints == 1 || joints == 2 || !lineValue(text, n.start, e) {
+		return false
+	}
+	line := bytes.LastIndexByte(text[:n.start], '\n')
+	prev := bytes.TrimRight(text[max(0, line-256):max(0, line)], " \t\r\n")
+	if len(prev) > 0 && bytes.IndexByte([]byte(",({[&|\\"), prev[len(prev)-1]) >= 0 {
+		return false
+	}
+	if o == opColon {
+		return spaced && (n.quoted || lowerOrUpper(text[n.start:n.end]))
+	}
+	if !spaced {
+		return o == opEqual
+	}
+	return o == opEqual && sectionBefore(prev)
+}
+
+// nameOnly are names that mean something else as often when a word follows.
+var nameOnly = set("pwd", "pass")
+
+// lowerOrUpper: keys of configurations have one case; a label in prose is
+// capitalised.
+func lowerOrUpper(b []byte) bool {
+	return 'a' <= b[0] && b[0] <= 'z' || bytes.Equal(b, bytes.ToUpper(b))
+}
+
+// sectionBefore reports whether a line before is [name] of an ini file.
+func sectionBefore(b []byte) bool {
+	for len(b) > 0 {
+		i := bytes.LastIndexByte(b, '\n')
+		l := bytes.TrimSpace(b[i+1:])
+		if len(l) > 2 && l[0] == '[' && l[len(l)-1] == ']' && bytes.IndexByte(l, ',') < 0 && bytes.IndexByte(l, '"') < 0 {
+			return true
+		}
+		b = b[:max(i, 0)]
+	}
+	return false
+}
+
+// plusWords: what stands between plus signs are words or an expression: form
+// encoding, of which only the percent signs are decoded here.
+func plusWords(v []byte) bool {
+	w := bytes.TrimLeft(v, "+")
+	if len(w) == 0 || call(w) || shape.Placeholder(w) {
+		return true
+	}
+	for len(w) > 0 {
+		i := bytes.IndexByte(w, '+')
+		if i < 0 {
+			i = len(w)
+		}
+		if p := bytes.Trim(w[:i], ".,:;!?"); len(p) > 0 && !word(p) {
+			return false
+		}
+		w = w[min(i+1, len(w)):]
+	}
+	return true
+}
+
+// encoded: the value holds blanks, quotes or letters beyond ASCII in an
+// encoded form: this is not the text yet, and the decoded one is looked at too.
+func encoded(v []byte) bool {
+	for i := 0; i+2 < len(v); i++ {
+		switch v[i] {
+		case '%':
+			switch v[i+1] {
+			case '2':
+				if c := v[i+2]; c == '0' || c == '2' || c == '7' || c == '8' || c == '9' || c|0x20 == 'a' {
+					return true
+				}
+			case '0':
+				if c := v[i+2] | 0x20; c == 'a' || c == 'd' || c == '9'|0x20 {
+					return true
+				}
+			case 'c', 'C', 'd', 'D', 'e', 'E': // the first byte of a letter, and the next
+				if hexByte(v[i+2]) && i+4 < len(v) && v[i+3] == '%' && (v[i+4] == '8' || v[i+4] == '9' || v[i+4]|0x20 == 'a' || v[i+4]|0x20 == 'b') {
+					return true
+				}
+			}
+		case '\\':
+			if v[i+1] == 'u' && i+5 < len(v) && shape.Hex(v[i+2:i+6]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // escapeStop: a line end or quote in text that is still escaped, perhaps more
@@ -838,7 +1138,7 @@ func call(v []byte) bool {
 	if i > 0 && i < len(v) && (v[i] == '(' || v[i] == '[' || v[i] == '{') && '9' < v[0] {
 		return true
 	}
-	return v[0] == '(' || v[0] == '[' || v[0] == '{' || v[0] == '&' && len(v) > 1 && word(v[1:]) || v[0] == '*' && word(v[1:]) || v[0] == '!' && word(v[1:])
+	return v[0] == '(' || v[0] == '[' || v[0] == '{' || v[0] == '&' && len(v) > 1 && word(v[1:]) || (v[0] == '*' || v[0] == '!' || v[0] == ':') && word(v[1:])
 }
 
 // codeWord: an identifier, perhaps with a digit in it, or a dotted path of
@@ -859,9 +1159,12 @@ func codeWord(v []byte) bool {
 }
 
 // lineValue says that name and value are a line of their own, as in YAML or
-// ini: nothing but indentation, a list dash or a diff sign before, nothing
-// after.
+// ini: nothing but indentation, a list dash, a diff sign or curl's > before,
+// nothing after.
 func lineValue(text []byte, nameStart, end int) bool {
+	if q := nameStart - 1; q >= 0 && end < len(text) && text[q] == text[end] && (text[end] == '"' || text[end] == '\'') {
+		return true // a string of its own
+	}
 	for end < len(text) && text[end] != '\n' && text[end] != '\r' {
 		if !space(text[end]) {
 			return text[end] == '#' && space(text[end-1])
@@ -872,7 +1175,7 @@ func lineValue(text []byte, nameStart, end int) bool {
 	if i >= 0 && (text[i] == '"' || text[i] == '\'') {
 		i--
 	}
-	for i >= 0 && (space(text[i]) || text[i] == '-' || text[i] == '+') {
+	for i >= 0 && (space(text[i]) || text[i] == '-' || text[i] == '+' || text[i] == '>' || text[i] == '<') {
 		i--
 	}
 	return i < 0 || text[i] == '\n' || text[i] == '\r'

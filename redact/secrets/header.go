@@ -71,7 +71,7 @@ func findAuthorization(c *redact.Candidate) {
 		return
 	}
 	v := text[i:e]
-	if len(v) < 6 && !(known && len(v) > 0) || shape.Placeholder(v) || !known && !secretish(v) || known && word(v) && len(v) < 20 || call(v) || formatted(v) {
+	if len(v) < 6 && !(known && len(v) > 0) || encoded(v) || shape.Placeholder(v) || !known && !secretish(v) || known && word(v) && len(v) < 20 || call(v) || formatted(v) {
 		return
 	}
 	if known && len(v) < 12 && codeWord(v) && !secretish(v) {

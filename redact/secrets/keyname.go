@@ -10,7 +10,8 @@ import (
 
 // Classes of key names. They say what of the value is secret.
 const (
-	noSecret    = iota
+	excluded = iota - 1 // a secret's name that is about something else: max_tokens
+	noSecret
 	passwordKey // a person chose it: any value
 	tokenKey    // a machine made it: any value that stands in JSON, a plausible one in text
 	authKey     // "auth", "pass": the value decides
@@ -109,14 +110,14 @@ func secretish(v []byte) bool {
 // kebab-case, dotted. In such a name the last word is what it is about:
 // a "token type" is a type, a "max token" a quantity.
 func classifyKey(key []byte) int {
-	if len(key) < 3 || len(key) > 128 {
+	if len(key) < 2 || len(key) > 128 {
 		return noSecret
 	}
 	var (
 		low [128]byte
 		buf [16][]byte
 	)
-	return classifyWords(splitWords(key, low[:], buf[:0]))
+	return max(classifyWords(splitWords(key, low[:], buf[:0])), noSecret)
 }
 
 func classifyWords(w [][]byte) int {
@@ -133,18 +134,18 @@ func classifyWords(w [][]byte) int {
 		}
 		for _, after := range w[i+1:] {
 			if about[string(after)] {
-				return noSecret
+				return excluded
 			}
 		}
 		if class == tokenKey || class == pluralKey {
 			for j := 0; j < i; j++ {
 				if measure[string(w[j])] {
-					return noSecret
+					return excluded
 				}
 			}
 		}
 		if i < len(w)-1 && (class == authKey || class == cookieKey) {
-			return noSecret
+			return excluded
 		}
 		return class
 	}
@@ -159,7 +160,7 @@ func wordClass(w [][]byte, i int) int {
 	}
 	switch string(word) {
 	case "password", "passwd", "pwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "contrasena", "senha", "userpass",
-		"dbpass", "dbpassword", "mypassword", "userpassword", "passwords", "pgpassword", "rootpassword", "adminpassword", "storepass", "keypass":
+		"dbpass", "dbpassword", "mypassword", "userpassword", "passwords", "pw", "pgpassword", "rootpassword", "adminpassword", "storepass", "keypass":
 		return passwordKey
 	case "pass":
 		if i == len(w)-1 && i > 0 {
@@ -240,7 +241,7 @@ var about = set("count", "counts", "max", "min", "limit", "limits", "length", "l
 	"message", "rules", "rule", "check", "checks", "match", "change", "manager", "input", "output", "prompt", "form", "page", "link", "button", "dialog", "help",
 	"description", "title", "example", "sample", "template", "stream", "estimate", "per", "mask", "masked", "optional", "exists", "found", "ok",
 	"s", "ed", "ing", "attempts", "attempt", "retries", "history", "owner", "user", "username", "host", "port", "db", "service", "client", "server", "region",
-	"lower", "upper", "words", "grammar", "kinds", "iv", "salt", "alias", "fingerprint", "thumbprint", "pair", "ring", "board", "code", "frame", "selector", "word")
+	"stdin", "lower", "upper", "words", "grammar", "kinds", "iv", "salt", "alias", "fingerprint", "thumbprint", "pair", "ring", "board", "code", "frame", "selector", "word")
 
 // measure words before "token" make it a quantity or a place in a list.
 var measure = set("max", "min", "input", "output", "total", "prompt", "completion", "reasoning", "cached", "cache", "thinking", "num", "n", "nr",

@@ -14,8 +14,14 @@ func kubernetesRule() redact.Rule {
 		ID:          "bridge-kubernetes-secret",
 		Description: "The values under data and stringData of a Kubernetes Secret.",
 		Within:      &redact.Within{Member: "kind", Value: "Secret", Under: []string{"data", "stringData"}},
-		Literals:    []string{"data:"},
-		Find:        findKubernetes,
+		Literals:    []string{"data:", "\"secret\""},
+		Find: func(c *redact.Candidate) {
+			if c.Text()[c.Start()] == '"' {
+				findManifest(c)
+			} else {
+				findKubernetes(c)
+			}
+		},
 	}
 }
 
@@ -77,6 +83,50 @@ func findKubernetes(c *redact.Candidate) {
 			c.Emit(s, stop)
 		}
 		i = run(text, e, blankByte)
+	}
+}
+
+// findManifest reads a manifest in JSON that stands in other text.
+func findManifest(c *redact.Candidate) {
+	text, at := c.Text(), c.Start()
+	i := at
+	for i > 0 && (blank(text[i-1]) || text[i-1] == ':') {
+		i--
+	}
+	if i < 6 || !bytes.EqualFold(text[i-6:i], []byte(`"kind"`)) || !c.Work(2*maxManifest) {
+		return
+	}
+	lo, hi := max(0, at-maxManifest), min(len(text), at+maxManifest)
+	if n := bytes.LastIndex(text[lo:at], []byte("apiVersion")); n >= 0 {
+		lo += n
+	}
+	for _, member := range [...]string{`"data"`, `"stringData"`} {
+		n := bytes.Index(text[lo:hi], []byte(member))
+		if n < 0 {
+			continue
+		}
+		n = run(text, lo+n+len(member), func(b byte) bool { return blank(b) || b == ':' })
+		if n >= hi || text[n] != '{' {
+			continue
+		}
+		for key := true; n < hi && text[n] != '}'; n++ {
+			switch text[n] {
+			case ':':
+				key = false
+			case ',':
+				key = true
+			case '"':
+				s, e, ok := quotedValue(text, n)
+				if !ok {
+					n++ // the empty string
+					continue
+				}
+				if !key && !shape.Placeholder(text[s:e]) {
+					c.Emit(s, e)
+				}
+				n = e
+			}
+		}
 	}
 }
 

@@ -46,9 +46,38 @@ func hashEnd(text []byte, s, e int) int {
 func sqlRule() redact.Rule {
 	return redact.Rule{
 		ID:          "bridge-sql-value",
-		Description: "The value for a column named like a secret in INSERT INTO … (columns) VALUES (…).",
-		Literals:    []string{"insert into", "replace into"},
-		Find:        findInsert,
+		Description: "The value for a column named like a secret in INSERT INTO … (columns) VALUES (…), and IDENTIFIED BY '…', SET PASSWORD … = '…'.",
+		Literals:    []string{"insert into", "replace into", "identified by", "set password"},
+		Find: func(c *redact.Candidate) {
+			if c.Text()[c.End()-1]|0x20 == 'o' {
+				findInsert(c)
+			} else {
+				findAccount(c)
+			}
+		},
+	}
+}
+
+// findAccount reads the password of CREATE USER … IDENTIFIED BY and of SET
+// PASSWORD.
+func findAccount(c *redact.Candidate) {
+	text, i := c.Text(), c.End()
+	if text[i-1]|0x20 == 'd' { // SET PASSWORD FOR x = PASSWORD('V')
+		eq := bytes.IndexByte(text[i:min(len(text), i+160)], '=')
+		if eq < 0 {
+			return
+		}
+		i += eq + 1
+	}
+	i = run(text, i, blankByte)
+	if len(text)-i > 9 && bytes.EqualFold(text[i:i+8], []byte("password")) {
+		i = run(text, i+8, func(b byte) bool { return blank(b) || b == '(' })
+	}
+	if i >= len(text) || text[i] != '\'' && text[i] != '"' {
+		return
+	}
+	if s, e, ok := quotedValue(text, i); ok && !shape.Placeholder(text[s:e]) && !formatted(text[s:e]) {
+		c.Emit(s, e)
 	}
 }
 
@@ -172,7 +201,7 @@ func chatRule() redact.Rule {
 		ID:          "bridge-password-said",
 		Description: "What follows \"the password is\" and its like in several languages, when it does not read like a word.",
 		Literals: []string{"password", "passwort", "kennwort", "passphrase", "passcode", "mot de passe", "contraseña", "contrasena", "senha", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "암호",
-			"пароль", "كلمة المرور", "كلمة السر", "पासवर्ड", "wachtwoord", "hasło", "parola", "şifre", "lösenord", "adgangskode", "salasana", "mật khẩu", "รหัสผ่าน", "pwd", "credentials", "login with", "api key", "密钥", "令牌"},
+			"пароль", "كلمة المرور", "كلمة السر", "पासवर्ड", "wachtwoord", "hasło", "pw", "parola", "şifre", "lösenord", "adgangskode", "salasana", "mật khẩu", "รหัสผ่าน", "pwd", "credentials", "login with", "api key", "密钥", "令牌"},
 		Find: findSaid,
 	}
 }
@@ -219,16 +248,19 @@ func findSaid(c *redact.Candidate) {
 				step = len(w)
 			}
 		}
+		if step == 1 && text[i] == '-' && i == c.End() && i+1 < len(text) && !blank(text[i+1]) {
+			return // Passwort-Feld
+		}
 		if step == 0 {
 			break
 		}
 		found = true
 		i += step
 	}
-	if !found {
+	if !found && (c.End() == i || !space(text[i-1])) {
 		return
 	}
-	for i < len(text) && (space(text[i]) || text[i] == '"' || text[i] == '*' || text[i] == '`' || text[i] == '\'' || text[i] == '<') && i-c.End() < 48 {
+	for i < len(text) && (space(text[i]) || text[i] == '"' || text[i] == '*' || text[i] == '`' || text[i] == '\'' || text[i] == '<' || text[i] == '+') && i-c.End() < 48 {
 		i++
 	}
 	e := i
@@ -239,7 +271,7 @@ func findSaid(c *redact.Candidate) {
 		e--
 	}
 	v := text[i:e]
-	if len(v) < 6 || shape.Placeholder(v) || call(v) || formatted(v) || pathLike(v) || bytes.ContainsAny(v, "(){}[]<>|,;") {
+	if len(v) < 6 || encoded(v) || plusWords(v) || shape.Placeholder(v) || call(v) || formatted(v) || pathLike(v) || bytes.ContainsAny(v, "(){}[]<>|,;") {
 		return
 	}
 	digits, letters, other := 0, 0, 0
@@ -252,6 +284,9 @@ func findSaid(c *redact.Candidate) {
 		case ch != '-' && ch != '_' && ch != '.' && ch != '/' && ch != ':':
 			other++
 		}
+	}
+	if !found && (digits < 2 || other == 0 || letters < 3 || len(v) < 8) {
+		return // nothing but its look says that it is the password
 	}
 	if letters == 0 || digits == 0 && other == 0 || digits > 0 && other == 0 && !secretish(v) && (codeWord(v) || digits < 2) {
 		return
@@ -294,11 +329,13 @@ func walletRule() redact.Rule {
 		Runs:        true,
 		Find: func(c *redact.Candidate) {
 			v := c.Text()[c.Start():c.End()]
+			start := c.Start() + bytes.LastIndexByte(v, '/') + 1
+			v = c.Text()[start:c.End()]
 			if n := len(v); n != 51 && n != 52 || v[0] != '5' && v[0] != 'K' && v[0] != 'L' && v[0] != '9' && v[0] != 'c' {
 				return
 			}
 			if walletKey(v) {
-				c.Emit(c.Start(), c.End())
+				c.Emit(start, c.End())
 			}
 		},
 	}

@@ -184,7 +184,7 @@ func findVendor(c *redact.Candidate) {
 		c.Emit(start, e)
 		return
 	}
-	if len(body) < 16 || !tokenBody(body) {
+	if len(body) < 16 || !tokenBody(body) && !(len(prefix) >= 4 && len(body) >= 20 && mixedLetters(body)) {
 		return
 	}
 	for e > end && text[e-1] == '-' { // a dash of the sentence
@@ -245,12 +245,23 @@ func tokenBody(b []byte) bool {
 		return false
 	}
 	if digits == 0 {
-		return lo && up && shape.RandomLooking(b)
+		return lo && up && (shape.RandomLooking(b) || shape.Dense(b))
 	}
 	if digits == 1 && !up && bytes.ContainsAny(b, "-_") {
 		return false // sk-learn-2-something
 	}
 	return true
+}
+
+// mixedLetters: a token of long enough a prefix that happens to have no digit.
+func mixedLetters(b []byte) bool {
+	n := 0
+	for i := 1; i < len(b); i++ {
+		if b[i]&0x20 != b[i-1]&0x20 && alnum(b[i]) && alnum(b[i-1]) {
+			n++
+		}
+	}
+	return n*10 >= 3*len(b) && !shape.Placeholder(b)
 }
 
 // findJWT takes three base64url segments, of which the first is a JSON object.

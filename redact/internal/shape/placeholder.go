@@ -197,12 +197,27 @@ func RandomLooking(v []byte) bool {
 	}
 	if digits == 0 {
 		// Letters only: many changes of case.
-		return letters >= 16 && changes >= 6 && longest <= 5
+		return letters >= 16 && (changes >= 6 && longest <= 5 || runs == 0 && Dense(v))
 	}
 	if letters == 0 {
 		return false
 	}
 	return changes >= len(v)/6+1 && (digits >= 2 || changes >= 4)
+}
+
+// Dense reports whether a long value changes between lower case, upper case and
+// digits more often than names in camel case do.
+func Dense(v []byte) bool {
+	if len(v) < 16 {
+		return false
+	}
+	changes := 0
+	for i := 1; i < len(v); i++ {
+		if a, b := kind(v[i-1]), kind(v[i]); a != b && a != '_' && b != '_' {
+			changes++
+		}
+	}
+	return changes*5 >= 2*len(v)
 }
 
 // Hex reports whether v is hexadecimal throughout.

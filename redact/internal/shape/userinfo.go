@@ -105,5 +105,5 @@ func tokenLike(b []byte) bool {
 			return false
 		}
 	}
-	return digits > 0 && redact.Entropy(b) > 3
+	return (digits > 0 || Dense(b)) && redact.Entropy(b) > 3
 }
