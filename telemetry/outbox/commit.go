@@ -408,9 +408,11 @@ func (o *Outbox) writeSome(group []*request) (n int, err error) {
 	o.mu.Unlock()
 
 	if err == nil {
+		failpoint("commit: before the write")
 		err = o.writeBytes(f, off, group[:n], bytes)
 	}
 	if err == nil {
+		failpoint("commit: written, not synced")
 		s.syncMu.Lock()
 		err = o.rawSync(s, f, fails)
 		s.syncMu.Unlock()
@@ -437,6 +439,7 @@ func (o *Outbox) writeSome(group []*request) (n int, err error) {
 		o.mu.Lock()
 		return n, err
 	}
+	failpoint("commit: synced, nobody told")
 	o.settleBlocks(f, s, upTo)
 	o.apply(s, group[:n], bytes)
 	return n, nil
@@ -534,6 +537,10 @@ func (o *Outbox) cut() error {
 	return nil
 }
 
+// fullQuiet is the least time between two words about a full outbox: one that is drained
+// as fast as it is filled is full many times a second.
+const fullQuiet = time.Minute
+
 // refused turns an error into what the caller gets, and notes a full disk.
 func (o *Outbox) refused(r *request, err error) error {
 	if err == nil || errors.Is(err, ErrClosed) {
@@ -544,7 +551,8 @@ func (o *Outbox) refused(r *request, err error) error {
 	}
 	if errors.Is(err, ErrFull) && !r.settling() {
 		o.mu.Lock()
-		if !o.full {
+		if now := o.now(); !o.full && now.Sub(o.fullSaid) > fullQuiet {
+			o.fullSaid = now
 			o.log.Warn("outbox: no room, intake stops until there is", "error", err)
 		}
 		o.full = true

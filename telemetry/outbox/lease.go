@@ -585,6 +585,7 @@ func (l *Lease) Ack(ids ...ID) error {
 	if l.acked == nil {
 		l.acked = make(map[ID]*segment, len(ids))
 	}
+	failpoint("ack: accepted, nothing written")
 	var touched segSet
 	var err error
 	for _, id := range ids {
@@ -604,9 +605,11 @@ func (l *Lease) Ack(ids ...ID) error {
 	}
 	err = errors.Join(err, o.flushAll(touched))
 	o.mu.Unlock()
+	failpoint("ack: written, not synced")
 	if err = errors.Join(err, o.syncAll(touched)); err != nil {
 		return fmt.Errorf("outbox: ack: %w", err)
 	}
+	failpoint("ack: synced")
 	o.housekeep(false)
 	return nil
 }
@@ -700,6 +703,7 @@ func (l *Lease) Quarantine(q ...Refused) error {
 	for _, m := range r.moves {
 		touched.add(m.seg)
 	}
+	failpoint("quarantine: stored, its old place not synced")
 	if err := o.syncAll(touched); err != nil {
 		return fmt.Errorf("outbox: quarantine: %w", err)
 	}

@@ -84,7 +84,8 @@ type Outbox struct {
 	damaged   []Damage
 	recovery  Recovery
 	full      bool
-	need      int64 // what the last refused batch wanted
+	fullSaid  time.Time // when a full outbox was last logged
+	need      int64     // what the last refused batch wanted
 	degraded  bool
 	lastErr   error
 	openFiles []*segment

@@ -214,11 +214,13 @@ func (o *Outbox) writeCheckpoint() error {
 	if len(dead) == 0 {
 		return nil
 	}
+	failpoint("checkpoint: written, dead segments there")
 	for _, s := range dead {
 		if rerr := o.fs.Remove(filepath.Join(o.dir, segName(s.num))); rerr != nil {
 			err = errors.Join(err, rerr) // the next start removes it
 		}
 	}
+	failpoint("checkpoint: dead segments removed, not synced")
 	if err = errors.Join(err, o.fs.SyncDir(o.dir)); err != nil {
 		return fmt.Errorf("outbox: remove segments: %w", err)
 	}
@@ -234,8 +236,10 @@ func (o *Outbox) writeSlot(name string, buf []byte) error {
 		return err
 	}
 	if _, err = f.WriteAt(buf, 0); err == nil {
+		failpoint("checkpoint: slot written, not synced")
 		err = f.Sync()
 	}
+	failpoint("checkpoint: slot synced")
 	return errors.Join(err, f.Close())
 }
 
@@ -389,8 +393,10 @@ func (o *Outbox) rewrite(run []*segment) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
+		failpoint("rewrite: written, not renamed")
 		o.forget(first)
 		err = o.fs.Rename(tmp, name)
+		failpoint("rewrite: renamed, not synced")
 	}
 	if err != nil {
 		return fmt.Errorf("outbox: rewrite %s: %w", segName(ns.num), errors.Join(err, o.fs.Remove(tmp)))
@@ -429,6 +435,7 @@ func (o *Outbox) rewrite(run []*segment) error {
 		ns.unnamed = true
 		return fmt.Errorf("outbox: rewrite %s: %w", segName(ns.num), err)
 	}
+	failpoint("rewrite: synced, the others still there")
 	for _, s := range run[1:] {
 		err = errors.Join(err, o.fs.Remove(filepath.Join(o.dir, segName(s.num))))
 	}

@@ -919,6 +919,7 @@ func (l *loader) mendTail(s *segment, f File, src *chunkReader, voids []gapRange
 	if err := l.flushStates(s); err != nil {
 		return fail(err)
 	}
+	failpoint("start: tail mended, not synced")
 	// What was read may be in the page cache only, from a process that was killed.
 	if err := f.Sync(); err != nil {
 		return fail(err)

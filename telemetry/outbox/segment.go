@@ -466,6 +466,7 @@ func (o *Outbox) createSegment(num uint64, slots uint32, firstID ID, committed i
 		err = f.Sync()
 	}
 	if err == nil {
+		failpoint("segment: made, its name not synced")
 		err = o.fs.SyncDir(o.dir)
 	}
 	if err != nil {
