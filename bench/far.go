@@ -24,14 +24,19 @@ type far struct {
 	base string
 }
 
-// receive is the hidden command that far starts.
-func receive() error {
+// receive is the hidden command that far starts; it ends with ctx.
+func receive(ctx context.Context) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	fmt.Println("http://" + l.Addr().String())
-	return (&http.Server{Handler: receiver.New(), ReadHeaderTimeout: 10 * time.Second}).Serve(l)
+	server := &http.Server{Handler: receiver.New(), ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 func startFar(ctx context.Context, log string) (*far, error) {

@@ -64,6 +64,7 @@ type scan struct {
 
 	views   []*view // slab
 	used    int
+	most    int // how many of them this call has used at once
 	bufs    []*builder // slab
 	usedBuf int
 	joins   []joinPiece
@@ -110,14 +111,19 @@ func (s *scan) reset() {
 	s.spans, s.path = s.spans[:0], s.path[:0]
 	s.cand = Candidate{}
 	s.dropRule = nil
-	clear(s.joins[:cap(s.joins)])
+	if cap(s.joins) > maxKept/64 {
+		s.joins = nil
+	}
 	s.joins, s.members = s.joins[:0], s.members[:0]
-	if len(s.views) > 1024 {
+	// Views are cleared as they are taken again; here only, so that they do
+	// not keep texts alive.
+	if s.most > 1024 {
 		s.views = nil
 	}
-	for _, v := range s.views {
+	for _, v := range s.views[:min(s.most, len(s.views))] {
 		*v = view{}
 	}
+	s.most = 0
 	total := 0
 	for i, b := range s.bufs {
 		total += cap(b.text) + 16*cap(b.segs)
@@ -145,6 +151,7 @@ func (s *scan) newView() *view {
 	}
 	v := s.views[s.used]
 	s.used++
+	s.most = max(s.most, s.used)
 	*v = view{}
 	return v
 }
@@ -818,27 +825,25 @@ func (s *scan) digits(v *view) {
 			end++
 		}
 		n := end - start
-		if start > 0 && separates[text[start-1]] || end < len(text) && separates[text[end]] {
-			for start > 0 && numeric(text, start-1) {
-				start--
-				if digit(text[start]) {
-					n++
-				}
-			}
+		if end < len(text) && separates[text[end]] {
+			// Digits before have had their turn, and would have come this far.
 			for end < len(text) && numeric(text, end) {
 				if digit(text[end]) {
 					n++
 				}
 				end++
 			}
-			for end > start && !digit(text[end-1]) {
+			for !digit(text[end-1]) {
 				end--
-			}
-			for start < end && text[start] != '+' && text[start] != '(' && !digit(text[start]) {
-				start++
 			}
 		}
 		if n >= 7 {
+			for start > 0 && separates[text[start-1]] && numeric(text, start-1) {
+				start--
+			}
+			for text[start] != '+' && text[start] != '(' && !digit(text[start]) {
+				start++
+			}
 			for _, r := range s.e.numbers {
 				if n < r.Digits {
 					continue

@@ -476,21 +476,20 @@ const minBase64 = 16
 // base64Run finds the next run of at least minBase64 base64 characters at or
 // after from; lines of a wrapped block count as one run.
 func base64Run(text []byte, from int) (start, line1, end int, ok bool) {
-	for i := from + minBase64 - 1; i < len(text); i += minBase64 {
-		if base64Class[text[i]] == 0 {
-			continue
-		}
-		start = i
+	for i := from + minBase64 - 1; i < len(text); {
+		// Backwards from where a run that begins at i-15 would end: the first
+		// byte that is none moves the window past itself.
+		start = i + 1
 		for start > from && base64Class[text[start-1]] != 0 {
 			start--
+		}
+		if i+1-start < minBase64 {
+			i = start + minBase64 - 1
+			continue
 		}
 		end = i + 1
 		for end < len(text) && base64Class[text[end]] != 0 {
 			end++
-		}
-		if end-start < minBase64 {
-			i = end - 1
-			continue
 		}
 		line1 = end
 		// A wrapped block goes on after a line end when the line is full.

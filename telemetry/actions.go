@@ -14,8 +14,9 @@ func (s *Session) Key() string { return s.key }
 // Hold keeps a session from being captured any further, over restarts too,
 // until it is accepted.
 func (s *Session) Hold(ctx context.Context) error {
-	return s.change(ctx, func() {
+	return s.change(ctx, func() error {
 		s.cur.held = &HeldError{Code: CodeOperator, Seq: s.cur.next}
+		return s.action(ctx, "hold", s.cur.next)
 	})
 }
 
@@ -24,50 +25,57 @@ func (s *Session) Hold(ctx context.Context) error {
 // incarnation, one that does not follow its older generation from its beginning.
 // A session that cannot be understood stays held.
 func (s *Session) Accept(ctx context.Context) error {
-	return s.change(ctx, func() {
+	return s.change(ctx, func() error {
 		s.cur.accepted = s.cur.held != nil && s.cur.held.Code == CodeDiverged
 		s.cur.held, s.cur.unplaced = nil, false
 		s.cur.fingerprint, s.quiet = "", ""
+		return s.action(ctx, "accept", s.cur.next)
 	})
 }
 
 // Rewind takes the session's cursor back to seq, so that what follows goes out
 // again under the same identity: for what a receiver has lost.
 func (s *Session) Rewind(ctx context.Context, seq int64) error {
-	if s.key == "" {
-		if err := s.meet(); err != nil {
+	return s.change(ctx, func() error {
+		if seq < 0 || seq > s.cur.next {
+			return errors.New("a session can only be rewound to an event that was captured")
+		}
+		// What was captured so far has its own summary.
+		if err := s.endSpan(ctx); err != nil {
 			return err
 		}
-	}
-	if seq < 0 || seq > s.cur.next {
-		return errors.New("a session can only be rewound to an event that was captured")
-	}
-	var failed error
-	err := s.change(ctx, func() {
-		// What was captured so far has its own summary.
-		if failed = s.endSpan(ctx); failed == nil {
-			s.rewind(seq)
-			s.cur.held = nil
+		if err := s.action(ctx, "rewind", seq); err != nil {
+			return err
 		}
+		s.rewind(seq)
+		s.cur.held = nil
+		return nil
 	})
-	if failed != nil {
-		s.sleep()
-		return failed
+}
+
+// action puts the ops record of an operator's action on the session into the
+// batch. Under FeedbackOnly it does not say on which.
+func (s *Session) action(ctx context.Context, action string, seq int64) error {
+	if s.c.cfg.Mode != Full {
+		return s.c.Trail().emit(ctx, OpOperator+action, []byte("{}"))
 	}
-	return err
+	body := append(binaryInt([]byte(`{"seq":`), seq), '}')
+	return s.ops(ctx, OpOperator+action, SeverityInfo, body, s.cur.next-1)
 }
 
 // change changes and commits the cursor of a session that is asleep.
-func (s *Session) change(ctx context.Context, do func()) error {
+func (s *Session) change(ctx context.Context, do func() error) error {
 	if s.key == "" {
 		if err := s.meet(); err != nil {
 			return err
 		}
 	}
 	s.sleep()
-	do()
 	var p Progress
-	err := s.flush(ctx, &p)
+	err := do()
+	if err == nil {
+		err = s.flush(ctx, &p)
+	}
 	if err != nil {
 		s.sleep()
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/otel-bridge/otel-bridge/session"
-	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
 // Config is what a Capture is made of. Outbox, Mode and Installation are
@@ -183,40 +182,15 @@ func (c *Capture) Outcomes() Outcomes {
 // EmitOps commits an ops record that speaks of the bridge and not of a session.
 // The body is one JSON value.
 func (c *Capture) EmitOps(ctx context.Context, op string, severity Severity, body []byte) error {
-	r, err := c.opsRecord(ctx, op, severity, body)
+	t := c.Trail()
+	r, err := t.record(ctx, op, severity, body)
 	if err != nil {
 		return err
 	}
-	r.consent = consent{mode: c.cfg.Mode}
-	out, err := c.waterfall.Run(ctx, r)
-	if err != nil {
+	if r, err = t.waterfall.Run(ctx, r); err != nil {
 		return err
 	}
-	payload, err := out.AppendBinary(nil)
-	if err != nil {
-		return err
-	}
-	b := outbox.Batch{Entries: []outbox.Entry{{Key: opsKey(out.UID), Stream: "ops", Payload: payload}}}
-	if err := commit(ctx, c.cfg.Outbox, &b); err != nil {
-		return err
-	}
-	if c.cfg.Tap != nil {
-		c.cfg.Tap(out)
-	}
-	return nil
-}
-
-func (c *Capture) opsRecord(ctx context.Context, op string, severity Severity, body []byte) (*Record, error) {
-	number, err := c.ops.take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now := c.cfg.Now().UnixMilli()
-	return &Record{
-		Channel: ChannelOps, Op: op, EventName: op, UID: OpsUID(c.cfg.Installation.ID, number),
-		TimeMs: now, ObservedMs: now, Severity: severity, Body: body,
-		Resource: c.cfg.Resource, Scope: Scope{Name: ScopeOps, Version: c.cfg.Version},
-	}, nil
+	return t.commit(ctx, r)
 }
 
 // unbounded is the watermark of Full.

@@ -58,7 +58,14 @@ const keyDraft = 'd'
 // IsDraft tells the drafts of summaries by the keys of their entries.
 func IsDraft(key []byte) bool { return len(key) > 0 && key[0] == keyDraft }
 
-// Sealed counts the drafts that were turned into summaries by this Sealer.
+func (s *Sealer) count() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sealed++
+}
+
+// Sealed counts the drafts that this Sealer found, or made, a summary of: so many
+// entries were acknowledged that no receiver has got.
 func (s *Sealer) Sealed() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,6 +122,7 @@ func (s *Sealer) Seal(ctx context.Context, draft outbox.Leased) error {
 		return err
 	}
 	if sum.Span <= end.span {
+		s.count()
 		return nil
 	}
 	fates, err := s.fates(draft.Stream, sum)
@@ -156,9 +164,7 @@ func (s *Sealer) Seal(ctx context.Context, draft outbox.Leased) error {
 	if _, err := s.outbox.Commit(ctx, &b); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.sealed++
-	s.mu.Unlock()
+	s.count()
 	if s.tap != nil {
 		s.tap(&rec)
 	}
@@ -255,17 +261,23 @@ type seqRange struct {
 	from, to    int64
 }
 
-// Discarding is to be called before an operator gives up entries of an outbox,
-// with the stream and key of each: the summaries of their spans say so then, as
-// far as they are not made yet. The error is the outbox's.
-func Discarding(ctx context.Context, o Outbox, entries func(yield func(stream string, key []byte) bool)) error {
+// EntryKey is the stream and the key of an entry of an outbox.
+type EntryKey struct {
+	Stream string
+	Key    []byte
+}
+
+// Discarding is to be called before an operator gives up entries of the outbox:
+// the summaries of their spans say so then, as far as they are not made yet. The
+// error is the outbox's.
+func (t *Trail) Discarding(ctx context.Context, entries []EntryKey) error {
+	o := t.outbox
 	gone := map[string][]seqRange{}
-	entries(func(stream string, key []byte) bool {
-		if k, ok := ParseEventKey(key); ok && strings.HasPrefix(stream, cursorPrefix) {
-			gone[stream] = addRange(gone[stream], seqRange{k.Incarnation, k.Seq, k.Seq})
+	for _, e := range entries {
+		if k, ok := ParseEventKey(e.Key); ok && strings.HasPrefix(e.Stream, cursorPrefix) {
+			gone[e.Stream] = addRange(gone[e.Stream], seqRange{k.Incarnation, k.Seq, k.Seq})
 		}
-		return true
-	})
+	}
 	var b outbox.Batch
 	for stream, more := range gone {
 		v, _ := o.Cursor(discardPrefix + stream)

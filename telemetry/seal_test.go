@@ -239,7 +239,7 @@ func TestSealingTellsOutcomesApartSignsAndLinksOncePerSpan(t *testing.T) {
 			o.damaged = append(o.damaged, outbox.Damage{Key: e.Key, Stream: e.Stream})
 		}
 	}
-	err := Discarding(context.Background(), o, func(yield func(string, []byte) bool) { yield(drafts[0].Stream, gone) })
+	err := c.Trail().Discarding(context.Background(), []EntryKey{{drafts[0].Stream, gone}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -720,7 +720,7 @@ func (s *Session) ops(ctx context.Context, op string, severity Severity, body []
 }
 
 func (s *Session) opsRecord(ctx context.Context, op string, severity Severity, body []byte, about, watermark int64) (*Record, error) {
-	rec, err := s.c.opsRecord(ctx, op, severity, body)
+	rec, err := s.c.Trail().record(ctx, op, severity, body)
 	if err != nil {
 		return nil, err
 	}

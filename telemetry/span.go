@@ -274,21 +274,14 @@ func (s *Session) rest(ctx context.Context, op string) error {
 	if op == "" && s.cur.span.empty() {
 		return nil
 	}
-	var failed error
-	err := s.change(ctx, func() {
-		if failed = s.endSpan(ctx); failed != nil || op == "" {
-			return
+	return s.change(ctx, func() error {
+		if err := s.endSpan(ctx); err != nil || op == "" {
+			return err
 		}
 		s.cur.rested = level
-		body := []byte(`{"last_seq":`)
-		body = append(binaryInt(body, s.cur.next-1), '}')
-		failed = s.ops(ctx, op, SeverityInfo, body, s.cur.next-1)
+		body := append(binaryInt([]byte(`{"last_seq":`), s.cur.next-1), '}')
+		return s.ops(ctx, op, SeverityInfo, body, s.cur.next-1)
 	})
-	if failed != nil {
-		s.sleep()
-		return failed
-	}
-	return err
 }
 
 func restLevel(op string) byte {

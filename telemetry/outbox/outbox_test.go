@@ -168,10 +168,13 @@ func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	b := open(t, dir, outbox.Options{})
 	commit(t, b, 0, 1, 10)
-	filepath.WalkDir(filepath.Dir(dir), func(p string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Dir(dir), func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
 		st, err := d.Info()
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		want := os.FileMode(0o600)
 		if d.IsDir() {
@@ -182,6 +185,9 @@ func TestFilesArePrivate(t *testing.T) {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestDiskFallsToOneSegmentAfterDraining(t *testing.T) {

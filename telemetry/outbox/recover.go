@@ -579,8 +579,6 @@ type tail struct {
 	s       *segment
 	src     *chunkReader
 	items   []recHeader
-	keys    map[int][]byte // of items above the line, for reports
-	streams map[int]string
 	gaps    []gapRange
 	commits map[int]commitBody // by index of the item
 }

@@ -40,8 +40,10 @@ type SessionOp string
 
 // The operations on sessions.
 const (
-	// SessionAccept lets a session go on that is held because its past has
-	// changed.
+	// SessionHold keeps a session from being captured any further.
+	SessionHold SessionOp = "hold"
+	// SessionAccept lets a session go on that an operator holds, or that is held
+	// because its past has changed.
 	SessionAccept SessionOp = "accept"
 	// SessionRewind has what follows from a seq on go out again.
 	SessionRewind SessionOp = "rewind"

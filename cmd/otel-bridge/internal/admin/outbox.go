@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/otel-bridge/otel-bridge/telemetry"
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
@@ -26,6 +28,7 @@ type OutboxWriter interface {
 	Retry(ids ...outbox.ID) error
 	RetryAll(match func(outbox.Info) bool) (int, error)
 	Drop(ids ...outbox.ID) error
+	ScanStates(fn func(outbox.Info) bool, states ...outbox.State) error
 }
 
 var _ OutboxWriter = (*outbox.Outbox)(nil)
@@ -105,14 +108,31 @@ type Count struct {
 	Count int `json:"count"`
 }
 
-// ActOnOutbox does any operation.
-func ActOnOutbox(ctx context.Context, o OutboxWriter, req OutboxRequest, emit func(any) error) error {
+// ActOnOutbox does any operation. The trail, which may be nil, tells of those that
+// act, and of which records.
+func ActOnOutbox(ctx context.Context, o OutboxWriter, trail *telemetry.Trail, req OutboxRequest, emit func(any) error) error {
 	if req.Op.Looks() {
 		return LookIntoOutbox(ctx, o, req, emit)
 	}
 	n := len(req.IDs)
-	var err error
 	every := func(outbox.Info) bool { return true }
+	known := func(i outbox.Info) bool { return i.Quarantine != nil && i.Quarantine.Outcome != outbox.OutcomeUnknown }
+	var acted affected
+	var err error
+	if trail != nil && req.All != (n > 0) {
+		want := every
+		if req.Op == OutboxRetry {
+			want = known
+		}
+		if acted, err = affectedBy(o, req, want); err != nil {
+			return err
+		}
+		if req.Op == OutboxDiscard || req.Op == OutboxDrop {
+			if err := trail.Discarding(ctx, acted.keys); err != nil {
+				return err
+			}
+		}
+	}
 	switch {
 	case req.All == (n > 0):
 		return errors.New("either ids are named, or all")
@@ -126,7 +146,7 @@ func ActOnOutbox(ctx context.Context, o OutboxWriter, req OutboxRequest, emit fu
 		err = o.Discard(req.IDs...)
 	case req.Op == OutboxRetry && req.All:
 		// What the receiver may have taken is retried by name only.
-		n, err = o.RetryAll(func(i outbox.Info) bool { return i.Quarantine != nil && i.Quarantine.Outcome != outbox.OutcomeUnknown })
+		n, err = o.RetryAll(known)
 	case req.Op == OutboxRetry:
 		err = o.Retry(req.IDs...)
 	case req.Op == OutboxDrop && !req.All:
@@ -137,7 +157,54 @@ func ActOnOutbox(ctx context.Context, o OutboxWriter, req OutboxRequest, emit fu
 	if err != nil {
 		return err
 	}
+	if trail != nil {
+		if err := tellOf(ctx, trail, req, n, acted.uids); err != nil {
+			return fmt.Errorf("it is done, but there is no record of it: %w", err)
+		}
+	}
 	return emit(Count{n})
+}
+
+// tellTime is how long the record of an action waits for room.
+const tellTime = 5 * time.Second
+
+func tellOf(ctx context.Context, trail *telemetry.Trail, req OutboxRequest, n int, uids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	return trail.Action(ctx, string(req.Op), n, uids)
+}
+
+// affected is which records an action is about.
+type affected struct {
+	uids []string
+	keys []telemetry.EntryKey
+}
+
+// affectedBy looks for them, in one pass over what is not delivered.
+func affectedBy(o OutboxWriter, req OutboxRequest, every func(outbox.Info) bool) (affected, error) {
+	states := []outbox.State{outbox.Held}
+	switch {
+	case req.Op == OutboxRetry || req.Op == OutboxDrop:
+		states = []outbox.State{outbox.Quarantined}
+	case req.Op == OutboxDiscard && !req.All:
+		states = append(states, outbox.Pending)
+	}
+	ids := make(map[outbox.ID]bool, len(req.IDs))
+	for _, id := range req.IDs {
+		ids[id] = true
+	}
+	var a affected
+	err := o.ScanStates(func(i outbox.Info) bool {
+		if !ids[i.ID] && !(req.All && every(i)) {
+			return true
+		}
+		a.keys = append(a.keys, telemetry.EntryKey{Stream: i.Stream, Key: append([]byte(nil), i.Key...)})
+		if r, err := telemetry.DecodeRecord(i.Payload); err == nil {
+			a.uids = append(a.uids, r.UID)
+		}
+		return true
+	}, states...)
+	return a, err
 }
 
 // Stats is what `outbox status` tells.

@@ -84,8 +84,11 @@ type demoSummary struct {
 	// BeforeKill and AfterRestart count records that the receiver took.
 	BeforeKill   int64 `json:"received_before_kill"`
 	AfterRestart int64 `json:"received_after_restart"`
-	// Received counts different records, Repeated those that came twice.
+	// Received counts different records of events and attempts, Ops those in which
+	// the bridge speaks of itself and attests what it delivered, Repeated all that
+	// came twice.
 	Received int64           `json:"received"`
+	Ops      int64           `json:"ops"`
 	Repeated int64           `json:"repeated"`
 	Left     int64           `json:"left"`
 	Before   json.RawMessage `json:"before"`
@@ -279,8 +282,11 @@ func (d *demonstration) count() {
 			s.Repeated++
 			continue
 		}
-		if attrs[telemetry.KeyEventType] != "" {
+		switch op := attrs[telemetry.KeyOp]; {
+		case attrs[telemetry.KeyEventType] != "":
 			ledger[uid] = true
+		case op != telemetry.OpAttempt:
+			s.Ops++
 		}
 		if s.After == nil && attrs[telemetry.KeySessionID] == demoSession && attrs[telemetry.KeyEventType] == demoType {
 			if raw, err := json.Marshal(plain(r.Log.GetBody())); err == nil {
@@ -288,12 +294,12 @@ func (d *demonstration) count() {
 			}
 		}
 	}
-	s.Received = int64(len(uids))
+	s.Received = int64(len(uids)) - s.Ops
 	s.Agree = s.Read == s.Exported+s.Withheld+s.Elided+s.Inherited+s.OutOfScope &&
 		int64(len(ledger)) == s.Exported+s.Withheld &&
 		s.Received == s.Exported+s.Withheld+s.Attempts &&
 		s.BeforeKill > 0 && s.AfterRestart > 0 &&
-		s.Received+s.Repeated == s.BeforeKill+s.AfterRestart &&
+		s.Received+s.Ops+s.Repeated == s.BeforeKill+s.AfterRestart &&
 		s.Left == 0 && s.Withheld == 0 && s.After != nil
 }
 
@@ -347,14 +353,14 @@ func (d *demonstration) tell() error {
 received
   %5d records before delivery was killed in the middle of a request
   %5d records after it was started again
-  %5d different records, %d of them twice, %d left behind
+  %5d different records of events, %d ops records, %d twice, %d left behind
 
 %s of %s, before
 %s
 and after
 %s
 
-`, s.BeforeKill, s.AfterRestart, s.Received, s.Repeated, s.Left, demoType, demoSession, textOf(s.Before), textOf(s.After))
+`, s.BeforeKill, s.AfterRestart, s.Received, s.Ops, s.Repeated, s.Left, demoType, demoSession, textOf(s.Before), textOf(s.After))
 	if s.Agree {
 		b.WriteString("The sums agree: everything that was read is accounted for, and everything exported was received.\n")
 	}

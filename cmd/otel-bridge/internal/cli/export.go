@@ -174,6 +174,10 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []js
 	stuck := capturing.Err() != nil && ctx.Err() == nil
 	cancel()
 	<-watched
+	if err := p.Stopped("done"); err != nil {
+		stop()
+		return errors.Join(err, <-delivered)
+	}
 
 	draining, cancelDrain := context.WithTimeout(ctx, x.timeout)
 	var drainErr error
@@ -196,7 +200,7 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []js
 	s.Read, s.Exported, s.Withheld = after.Read-before.Read, after.Exported-before.Exported, after.Withheld-before.Withheld
 	s.Elided, s.Inherited, s.OutOfScope = after.Elided-before.Elided, after.Inherited-before.Inherited, after.OutOfScope-before.OutOfScope
 	s.Attempts = after.Attempts - before.Attempts
-	s.Delivered = stats.Acked - statsBefore.Acked
+	s.Delivered = stats.Acked - statsBefore.Acked - p.Sealer.Sealed()
 	s.Quarantined, s.Held, s.Left = stats.Quarantined, stats.Held, stats.Pending
 	if err := x.tell(); err != nil {
 		return err

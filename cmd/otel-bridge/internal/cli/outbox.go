@@ -13,6 +13,7 @@ import (
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/admin"
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/sidecar"
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
@@ -79,7 +80,7 @@ func (a *app) outboxCommand(use, short string, op admin.OutboxOp, rule idRule) *
 		if err != nil {
 			return err
 		}
-		if err := a.doOutbox(ctx, cfg.Outbox.Dir, req); err != nil {
+		if err := a.doOutbox(ctx, cfg, req); err != nil {
 			return fmt.Errorf("outbox %s: %w", op, err)
 		}
 		return nil
@@ -87,7 +88,8 @@ func (a *app) outboxCommand(use, short string, op admin.OutboxOp, rule idRule) *
 }
 
 // doOutbox asks the sidecar that runs on the directory, or opens it itself.
-func (a *app) doOutbox(ctx context.Context, dir string, req admin.OutboxRequest) error {
+func (a *app) doOutbox(ctx context.Context, cfg *config.Config, req admin.OutboxRequest) error {
+	dir := cfg.Outbox.Dir
 	show := func(raw json.RawMessage) error { return a.printOutbox(req.Op, raw) }
 	err := admin.Call(ctx, dir, "/v1/outbox", req, func() {}, show)
 	if !errors.Is(err, admin.ErrNotRunning) {
@@ -114,7 +116,11 @@ func (a *app) doOutbox(ctx context.Context, dir string, req admin.OutboxRequest)
 	if err != nil {
 		return err
 	}
-	return errors.Join(admin.ActOnOutbox(ctx, o, req, emit), o.Close())
+	trail, err := sidecar.OpenTrail(cfg, o)
+	if err != nil {
+		return errors.Join(err, o.Close())
+	}
+	return errors.Join(admin.ActOnOutbox(ctx, o, trail, req, emit), o.Close())
 }
 
 // printOutbox prints a result: as JSON the line as it is.

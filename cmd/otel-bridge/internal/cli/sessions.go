@@ -34,7 +34,8 @@ func (a *app) sessions() *cobra.Command {
 	})
 	return group(&cobra.Command{Use: "sessions", Short: "Look at captured sessions and steer them"},
 		list,
-		a.steer("accept SESSION", "Let a session go on that is held because its past has changed", admin.SessionAccept),
+		a.steer("hold SESSION", "Keep a session from being captured any further, until it is accepted", admin.SessionHold),
+		a.steer("accept SESSION", "Let a session go on that is on hold, or held because its past has changed", admin.SessionAccept),
 		a.steer("rewind SESSION --to SEQ", "Have a session's events go out again from a seq on", admin.SessionRewind),
 	)
 }

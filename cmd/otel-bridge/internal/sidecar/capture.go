@@ -38,8 +38,10 @@ func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry
 		c.redaction = telemetry.NewRedaction(telemetry.NewEngine(cfg.Redact.Engine), in.Key)
 	}
 	c.keeper = newKeeper(o.Log, func(path string, fromNow bool) puller {
-		return &capturing{c.Capture.Session(c.source(path), telemetry.SessionOptions{FromNow: fromNow}), c}
+		opts := telemetry.SessionOptions{FromNow: fromNow, Independent: c.finished}
+		return &capturing{c.Capture.Session(c.source(path), opts), c}
 	})
+	c.keeper.idleAfter = cfg.SessionIdle
 	scope := telemetry.ScopeLifetime
 	if cfg.FeedbackScope == "session" {
 		scope = telemetry.ScopeSession
@@ -58,7 +60,8 @@ func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry
 			}
 			return c.source(path), true
 		},
-		Tap: o.Tap,
+		Attest: o.attest,
+		Tap:    o.Tap,
 	})
 	return c, err
 }
@@ -90,6 +93,12 @@ func (s *capturing) Pull(ctx context.Context, limit int) (telemetry.Progress, er
 	p, err := s.Session.Pull(ctx, limit)
 	if err != nil || p.More {
 		return p, err
+	}
+	if s.c.finished {
+		// It does not grow any more: nothing waits for the end of a turn.
+		if err := s.Session.Settle(ctx); err != nil {
+			return p, err
+		}
 	}
 	return p, s.c.damaged(ctx, s.Session)
 }

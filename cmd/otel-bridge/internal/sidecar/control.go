@@ -18,11 +18,12 @@ func (g *generation) Outbox(ctx context.Context, req admin.OutboxRequest, emit f
 		g.log.Info("operator acts on the outbox", "operation", string(req.Op), "ids", len(req.IDs), "all", req.All)
 		defer g.p.Deliverer.TryNow()
 	}
-	return admin.ActOnOutbox(ctx, g.p.Outbox, req, emit)
+	return admin.ActOnOutbox(ctx, g.p.Outbox, g.p.Trail, req, emit)
 }
 
 // steered is what an operator may do to a session; *telemetry.Session has it.
 type steered interface {
+	Hold(ctx context.Context) error
 	Accept(ctx context.Context) error
 	Rewind(ctx context.Context, seq int64) error
 }
@@ -35,6 +36,8 @@ func (g *generation) Session(ctx context.Context, req admin.SessionRequest) erro
 		switch {
 		case !ok:
 			return errNoSession
+		case req.Op == admin.SessionHold:
+			return s.Hold(ctx)
 		case req.Op == admin.SessionAccept:
 			return s.Accept(ctx)
 		case req.Op == admin.SessionRewind:

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,6 +38,14 @@ type puller interface {
 	Close()
 }
 
+// resting is what a session does when it has come to rest; *telemetry.Session
+// has it.
+type resting interface {
+	Settle(ctx context.Context) error
+	Idle(ctx context.Context) error
+	Ended(ctx context.Context) error
+}
+
 // keeper has one puller for each ledger and pulls those that changed, with a
 // bounded number of workers. A ledger waits in line behind those that changed
 // before it, and is pulled by one worker at a time, so a busy one cannot keep
@@ -53,6 +63,9 @@ type keeper struct {
 	once bool
 	// pulled is told how every pull ended.
 	pulled func(path string, p telemetry.Progress, err error)
+	// idleAfter is how long a session does not grow before it counts as idle; 0 is
+	// for ever.
+	idleAfter time.Duration
 
 	mu      sync.Mutex
 	targets map[string]*target   // by path
@@ -60,6 +73,7 @@ type keeper struct {
 	byID    map[string]*target   // by session id
 	waiting map[string][]*target // by id of the parent that is waited for
 	queue   []*target
+	leaving []*target // their ledger is gone: to be ended and closed
 	running int
 	awake   map[*target]time.Time // open at rest, and since when
 	taken   []*target             // with once: wait for another file of their session
@@ -76,6 +90,10 @@ type target struct {
 	again            bool // changed while running
 	gone             bool // another file has taken its place, or it was removed
 	done             bool // a pull has ended
+	ended            bool // gone for good: no other file has taken its place
+	next             int64
+	grown            time.Time // when next changed
+	idle             bool      // Idle is due or was done since
 	held             string
 	retry            time.Time // zero: only when it changes
 }
@@ -125,7 +143,7 @@ func (k *keeper) offer(ledgers []jsonl.Ledger, fromNow bool) {
 		if l.Session != "" {
 			dir := filepath.Dir(l.Path)
 			if old := k.slots[dir]; old != "" && old != l.Path {
-				k.remove(k.targets[old])
+				k.remove(k.targets[old], false)
 			}
 			k.slots[dir] = l.Path
 		}
@@ -151,21 +169,36 @@ func readLineage(path string) (id, parent string, ok bool) {
 	return h.ID, parent, true
 }
 
-// remove forgets a target. The caller holds mu.
-func (k *keeper) remove(t *target) {
+// remove forgets a target; ended says that no other file has its session. The
+// caller holds mu.
+func (k *keeper) remove(t *target, ended bool) {
 	if t == nil {
 		return
 	}
-	t.gone = true
+	t.gone, t.ended = true, ended
 	delete(k.targets, t.path)
 	delete(k.awake, t)
 	if k.byID[t.id] == t {
 		delete(k.byID, t.id)
 	}
 	if !t.running {
-		t.puller.Close()
+		k.close(t)
 	}
 	k.releaseChildren(t.id)
+}
+
+// close lets go of a target that is gone. The caller holds mu.
+func (k *keeper) close(t *target) {
+	if t.ended {
+		k.leaving = append(k.leaving, t)
+		k.signal.Broadcast()
+		return
+	}
+	t.puller.Close()
+	// The file that has taken its place may have waited for that.
+	if next := k.targets[k.slots[filepath.Dir(t.path)]]; next != nil && next != t && !next.retry.IsZero() {
+		k.enqueue(next)
+	}
 }
 
 // releaseChildren lets those go on that wait for a parent. The caller holds mu.
@@ -182,7 +215,7 @@ func (k *keeper) releaseChildren(parent string) {
 func (k *keeper) forget(path string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.remove(k.targets[path])
+	k.remove(k.targets[path], true)
 }
 
 // enqueue puts a target in line. The caller holds mu.
@@ -239,34 +272,103 @@ func (k *keeper) run(ctx context.Context, workers int) {
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, t := range k.targets {
+	k.settleAll(context.WithoutCancel(ctx))
+	for _, t := range append(slices.Collect(maps.Values(k.targets)), k.leaving...) {
 		t.puller.Close()
 	}
+	k.leaving = nil
 	clear(k.awake)
+}
+
+const (
+	// settleTime is what the end of all open spans may take at a shutdown, and
+	// settleWorkers how many sessions share a sync.
+	settleTime    = 3 * time.Second
+	settleWorkers = 32
+)
+
+// settleAll ends all open spans, so that what was captured has its summaries.
+// What there is no time for stays in the cursors. Nothing else runs any more.
+func (k *keeper) settleAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	todo := make(chan *target)
+	var wg sync.WaitGroup
+	for range settleWorkers {
+		wg.Go(func() {
+			for t := range todo {
+				if r, ok := t.puller.(resting); ok && ctx.Err() == nil {
+					if err := r.Settle(ctx); err != nil {
+						k.log.Warn("a session's last events have no summary yet", "file", shown(t.path), "error", told(err, t.path))
+					}
+				}
+			}
+		})
+	}
+	for _, t := range append(slices.Collect(maps.Values(k.targets)), k.leaving...) {
+		todo <- t
+	}
+	close(todo)
+	wg.Wait()
+}
+
+// end says that a session whose ledger is gone has ended, and closes it.
+func (k *keeper) end(ctx context.Context, t *target) {
+	if r, ok := t.puller.(resting); ok {
+		if err := r.Ended(ctx); err != nil && ctx.Err() == nil {
+			k.log.Warn("the end of a session is not told", "file", shown(t.path), "error", told(err, t.path))
+		}
+	}
+	if ctx.Err() == nil {
+		t.puller.Close()
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.leaving = append(k.leaving, t)
 }
 
 func (k *keeper) work(ctx context.Context) {
 	for {
 		k.mu.Lock()
-		for len(k.queue) == 0 && ctx.Err() == nil {
+		for len(k.queue) == 0 && len(k.leaving) == 0 && ctx.Err() == nil {
 			k.signal.Wait()
 		}
 		if ctx.Err() != nil {
 			k.mu.Unlock()
 			return
 		}
+		if n := len(k.leaving); n > 0 {
+			t := k.leaving[n-1]
+			k.leaving = k.leaving[:n-1]
+			k.running++
+			k.mu.Unlock()
+			k.end(ctx, t)
+			k.mu.Lock()
+			k.running--
+			k.signal.Broadcast()
+			k.mu.Unlock()
+			continue
+		}
 		t := k.queue[0]
 		k.queue = k.queue[1:]
 		t.queued, t.running, t.again = false, true, false
 		delete(k.awake, t)
 		k.running++
+		idle := t.idle && k.idles(t)
 		k.mu.Unlock()
 
 		p, err := t.puller.Pull(ctx, pullEvents)
+		if r, ok := t.puller.(resting); ok && idle && err == nil && !p.More && p.Next == t.next {
+			err = r.Idle(ctx)
+		}
 		k.pulled(t.path, p, err)
 
 		k.mu.Lock()
 		t.name = p.SessionID
+		if p.Next != t.next || t.grown.IsZero() {
+			t.next, t.grown, t.idle = p.Next, time.Now(), false
+		}
 		k.settle(t, p.More, err)
 		k.mu.Unlock()
 	}
@@ -279,7 +381,7 @@ func (k *keeper) settle(t *target, more bool, err error) {
 	k.running--
 	t.again = t.again || more && err == nil
 	if t.gone {
-		t.puller.Close() // it was removed meanwhile
+		k.close(t) // it was removed meanwhile
 	} else {
 		k.judge(t, err)
 	}
@@ -339,7 +441,7 @@ func (k *keeper) judge(t *target, err error) {
 	case errors.Is(err, telemetry.ErrTaken):
 		t.retry = time.Now().Add(retryAfter)
 	case errors.Is(err, fs.ErrNotExist):
-		k.remove(t)
+		k.remove(t, true)
 	default:
 		t.retry = time.Now().Add(retryAfter)
 		k.log.Warn("session cannot be read now; it is tried again", "file", shown(t.path), "error", told(err, t.path))
@@ -390,12 +492,21 @@ func (k *keeper) tend(ctx context.Context) {
 			}
 		}
 		for _, t := range k.targets {
-			if !t.retry.IsZero() && now.After(t.retry) {
+			switch {
+			case !t.retry.IsZero() && now.After(t.retry):
+				k.enqueue(t)
+			case !t.idle && k.idles(t):
+				t.idle = true
 				k.enqueue(t)
 			}
 		}
 		k.mu.Unlock()
 	}
+}
+
+// idles tells whether a session has not grown for long.
+func (k *keeper) idles(t *target) bool {
+	return k.idleAfter > 0 && !t.grown.IsZero() && time.Since(t.grown) >= k.idleAfter
 }
 
 // errNoSession says that no ledger of a session is known here.
@@ -453,7 +564,7 @@ func (k *keeper) settled(ctx context.Context) {
 	defer stop()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for (len(k.queue) > 0 || k.running > 0) && ctx.Err() == nil {
+	for (len(k.queue) > 0 || len(k.leaving) > 0 || k.running > 0) && ctx.Err() == nil {
 		k.signal.Wait()
 	}
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -24,6 +27,10 @@ type Pipeline struct {
 	*capturer
 	Outbox    *outbox.Outbox
 	Deliverer *otlp.Deliverer
+	// Sealer makes summaries of what was delivered.
+	Sealer *telemetry.Sealer
+	// Trail tells of the bridge itself and of its operator.
+	Trail *telemetry.Trail
 }
 
 // PipelineOptions are what does not come from the configuration.
@@ -35,6 +42,8 @@ type PipelineOptions struct {
 	Tap func(*telemetry.Record)
 	// Finished reads ledgers as files that nobody writes to any more.
 	Finished bool
+
+	attest bool // an outbox with a sealer stands behind the capture
 }
 
 // OpenPipeline opens the data directory, which it makes where there is none,
@@ -57,6 +66,9 @@ func OpenPipeline(cfg *config.Config, o PipelineOptions) (*Pipeline, error) {
 	if err != nil {
 		return nil, errors.Join(err, ob.Close())
 	}
+	if err := p.tell(p.Trail.Started); err != nil {
+		return nil, errors.Join(err, ob.Close())
+	}
 	return p, nil
 }
 
@@ -66,11 +78,13 @@ func newPipeline(cfg *config.Config, ob *outbox.Outbox, o PipelineOptions) (*Pip
 		return nil, err
 	}
 	p := &Pipeline{Outbox: ob}
+	o.attest = true
 	p.capturer, err = newCapturer(cfg, in, ob, o)
 	if err != nil {
 		return nil, err
 	}
 	p.damaged = p.recapture
+	p.Sealer, p.Trail = p.Capture.NewSealer(ob), p.Capture.Trail()
 	if err := p.consent(in); err != nil {
 		return nil, err
 	}
@@ -82,7 +96,7 @@ func newPipeline(cfg *config.Config, ob *outbox.Outbox, o PipelineOptions) (*Pip
 		}
 		return nil
 	}
-	p.Deliverer, err = otlp.New(otlp.FromOutbox(ob), c)
+	p.Deliverer, err = otlp.New(&sealing{ob, p.Sealer, o.Log}, c)
 	return p, err
 }
 
@@ -113,6 +127,12 @@ func (p *Pipeline) consent(in *telemetry.Installation) error {
 				"records", n, "before", in.Mode.String(), "now", p.cfg.Mode.String())
 		}
 	}
+	// Told before it is noted: a crash between the two tells it twice, not never.
+	if last, lastPolicy := in.Mode, in.Policy; lastPolicy != "" && (last != p.cfg.Mode || lastPolicy != policy) {
+		if err := p.tell(func(ctx context.Context) error { return p.Trail.Changed(ctx, last, lastPolicy) }); err != nil {
+			return err
+		}
+	}
 	last, lastPolicy, err := in.Start(p.cfg.Mode, policy)
 	if err != nil {
 		return err
@@ -124,6 +144,42 @@ func (p *Pipeline) consent(in *telemetry.Installation) error {
 		p.log.Info("the redaction policy is another than at the last start: what is pending is redacted again before it is sent")
 	}
 	return nil
+}
+
+// OpenTrail returns the trail of a data directory on which nothing runs, nil where
+// no capture has ever run on it: there is nobody then who has records.
+func OpenTrail(cfg *config.Config, o *outbox.Outbox) (*telemetry.Trail, error) {
+	if _, err := os.Stat(filepath.Join(cfg.Outbox.Dir, telemetry.InstallationFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	in, err := telemetry.OpenInstallation(cfg.Outbox.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return telemetry.NewTrail(o, in, resourceOf(cfg, in), version.Get().Version), nil
+}
+
+// trailTime is how long a record of the bridge itself waits for room. It does not
+// keep the bridge from what it is for.
+const trailTime = 2 * time.Second
+
+// tell commits a record of the bridge itself; where there is no room for it that
+// is in the log.
+func (p *Pipeline) tell(emit func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), trailTime)
+	defer cancel()
+	err := emit(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.log.Warn("the data directory has no room for a record of the bridge itself; it is not sent")
+		return nil
+	}
+	return err
+}
+
+// Stopped says that the bridge ends, and why. That it has started is told when it
+// is opened.
+func (p *Pipeline) Stopped(why string) error {
+	return p.tell(func(ctx context.Context) error { return p.Trail.Stopped(ctx, why) })
 }
 
 // resourceOf says who speaks. What the configuration says goes before.

@@ -144,10 +144,15 @@ func (g *generation) work(ctx context.Context) (*config.Config, error) {
 		<-stopped
 		return nil, fmt.Errorf("delivery has ended: %w", err)
 	}
+	stopping := time.Now()
 	stopCapture()
 	<-captured
-
-	err := g.flush(context.WithoutCancel(ctx), next != nil)
+	why := "stop"
+	if next != nil {
+		why = "reload"
+	}
+	err := p.Stopped(why)
+	err = errors.Join(err, g.flush(context.WithoutCancel(ctx), stopping, next != nil))
 	stopDelivery()
 	return next, errors.Join(err, <-delivered)
 }
@@ -155,10 +160,10 @@ func (g *generation) work(ctx context.Context) (*config.Config, error) {
 // flush delivers what is pending within the shutdown's deadline. A receiver
 // that has to be mended first is not waited for, and neither is any when only
 // the configuration changes.
-func (g *generation) flush(ctx context.Context, reloading bool) error {
+func (g *generation) flush(ctx context.Context, stopping time.Time, reloading bool) error {
 	p := g.p
 	if !reloading && p.Deliverer.State().Status != otlp.Holding {
-		ctx, cancel := context.WithTimeout(ctx, g.cfg.ShutdownTimeout-shutdownMargin(g.cfg.ShutdownTimeout))
+		ctx, cancel := context.WithDeadline(ctx, stopping.Add(g.cfg.ShutdownTimeout-shutdownMargin(g.cfg.ShutdownTimeout)))
 		defer cancel()
 		var left *otlp.UndeliveredError
 		if err := p.Deliverer.Drain(ctx); err != nil && !errors.As(err, &left) {
