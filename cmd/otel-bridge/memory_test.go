@@ -150,7 +150,7 @@ func TestMemoryDoesNotGrowWithLedgerOrBacklog(t *testing.T) {
 	if code != 0 || peak == 0 || peak > memoryLimit {
 		t.Errorf("exit code %d, peak %d MiB, want 0 and below %d MiB", code, peak>>20, memoryLimit>>20)
 	}
-	if kept := srv.Totals().Kept; kept != int64(events) {
+	if kept := srv.Totals().Kept; kept < int64(events) || kept > int64(events)+int64(events)/100 { // and ops records
 		t.Errorf("%d records received, want %d", kept, events)
 	}
 	// Capture and delivery at the same time.

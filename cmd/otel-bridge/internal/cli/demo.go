@@ -25,6 +25,7 @@ import (
 	"github.com/otel-bridge/otel-bridge/session"
 	"github.com/otel-bridge/otel-bridge/session/jsonl"
 	"github.com/otel-bridge/otel-bridge/telemetry"
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
 func (a *app) demo() *cobra.Command {
@@ -224,6 +225,9 @@ func (d *demonstration) untilKilled(ctx context.Context, ledgers []jsonl.Ledger)
 	}
 	if refused := p.CaptureFiles(ctx, ledgers); len(refused) > 0 {
 		return errors.Join(fmt.Errorf("%s is refused: %w", refused[0].Path, refused[0].Err), p.Close())
+	}
+	if err := p.Ran(outbox.Stats{}); err != nil {
+		return errors.Join(err, p.Close())
 	}
 	delivering, kill := context.WithCancel(ctx)
 	defer kill()

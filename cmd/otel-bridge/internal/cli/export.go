@@ -95,6 +95,7 @@ type exportSummary struct {
 	OutOfScope  int64 `json:"out_of_scope"`
 	Attempts    int64 `json:"attempts"`
 	Delivered   int64 `json:"delivered"`
+	Ops         int64 `json:"ops_delivered"`
 	Quarantined int64 `json:"quarantined"`
 	Held        int64 `json:"held"`
 	Left        int64 `json:"left"`
@@ -174,7 +175,7 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []js
 	stuck := capturing.Err() != nil && ctx.Err() == nil
 	cancel()
 	<-watched
-	if err := p.Stopped("done"); err != nil {
+	if err := p.Ran(statsBefore); err != nil {
 		stop()
 		return errors.Join(err, <-delivered)
 	}
@@ -200,7 +201,8 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []js
 	s.Read, s.Exported, s.Withheld = after.Read-before.Read, after.Exported-before.Exported, after.Withheld-before.Withheld
 	s.Elided, s.Inherited, s.OutOfScope = after.Elided-before.Elided, after.Inherited-before.Inherited, after.OutOfScope-before.OutOfScope
 	s.Attempts = after.Attempts - before.Attempts
-	s.Delivered = stats.Acked - statsBefore.Acked - p.Sealer.Sealed()
+	s.Delivered = stats.Acked - statsBefore.Acked - p.Sealer.Sealed() - p.OpsDelivered()
+	s.Ops = p.OpsDelivered()
 	s.Quarantined, s.Held, s.Left = stats.Quarantined, stats.Held, stats.Pending
 	if err := x.tell(); err != nil {
 		return err
@@ -238,8 +240,8 @@ func (x *exporting) tell() error {
 	s := x.sum
 	_, err := fmt.Fprintf(x.app.stdout, `%d ledgers, %d refused
 %d events read: %d exported, %d withheld, %d elided, %d inherited, %d out of scope
-%d records delivered, %d in quarantine, %d held, %d left
-`, s.Ledgers, s.Refused, s.Read, s.Exported, s.Withheld, s.Elided, s.Inherited, s.OutOfScope, s.Delivered, s.Quarantined, s.Held, s.Left)
+%d records delivered and %d ops records, %d in quarantine, %d held, %d left
+`, s.Ledgers, s.Refused, s.Read, s.Exported, s.Withheld, s.Elided, s.Inherited, s.OutOfScope, s.Delivered, s.Ops, s.Quarantined, s.Held, s.Left)
 	return err
 }
 

@@ -31,7 +31,13 @@ type Pipeline struct {
 	Sealer *telemetry.Sealer
 	// Trail tells of the bridge itself and of its operator.
 	Trail *telemetry.Trail
+
+	source *sealing
 }
+
+// OpsDelivered counts the ops records that were delivered since the pipeline was
+// opened, but for attempts; Sealer counts entries that are never delivered.
+func (p *Pipeline) OpsDelivered() int64 { return p.source.ops.Load() }
 
 // PipelineOptions are what does not come from the configuration.
 type PipelineOptions struct {
@@ -66,9 +72,6 @@ func OpenPipeline(cfg *config.Config, o PipelineOptions) (*Pipeline, error) {
 	if err != nil {
 		return nil, errors.Join(err, ob.Close())
 	}
-	if err := p.tell(p.Trail.Started); err != nil {
-		return nil, errors.Join(err, ob.Close())
-	}
 	return p, nil
 }
 
@@ -96,7 +99,8 @@ func newPipeline(cfg *config.Config, ob *outbox.Outbox, o PipelineOptions) (*Pip
 		}
 		return nil
 	}
-	p.Deliverer, err = otlp.New(&sealing{ob, p.Sealer, o.Log}, c)
+	p.source = &sealing{outbox: ob, sealer: p.Sealer, log: o.Log}
+	p.Deliverer, err = otlp.New(p.source, c)
 	return p, err
 }
 
@@ -176,8 +180,22 @@ func (p *Pipeline) tell(emit func(ctx context.Context) error) error {
 	return err
 }
 
-// Stopped says that the bridge ends, and why. That it has started is told when it
-// is opened.
+// Started says that the bridge runs.
+func (p *Pipeline) Started() error { return p.tell(p.Trail.Started) }
+
+// Ran says so of a bridge that has captured once, if it has captured anything:
+// what it sent can be verified then.
+func (p *Pipeline) Ran(before outbox.Stats) error {
+	if p.Outbox.Stats().Committed == before.Committed {
+		return nil
+	}
+	if err := p.Started(); err != nil {
+		return err
+	}
+	return p.Stopped("done")
+}
+
+// Stopped says that the bridge ends, and why.
 func (p *Pipeline) Stopped(why string) error {
 	return p.tell(func(ctx context.Context) error { return p.Trail.Stopped(ctx, why) })
 }

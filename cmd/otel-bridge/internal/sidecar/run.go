@@ -119,6 +119,9 @@ func (g *generation) work(ctx context.Context) (*config.Config, error) {
 	p := g.p
 	g.log.Info("started", "mode", g.cfg.Mode.String(), "data", g.cfg.Outbox.Dir, "pending", p.Outbox.Stats().Pending)
 
+	if err := p.Started(); err != nil {
+		return nil, err
+	}
 	delivering, stopDelivery := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopDelivery()
 	delivered := make(chan error, 1)

@@ -125,7 +125,7 @@ func TestRunLeavesNothingBehindButItsData(t *testing.T) {
 		"shutdown_timeout": "1s",
 	}, root)
 	l.await(t, "msg=started")
-	stop() // goleak looks at the rest
+	stop()                                // goleak looks at the rest
 	l.await(t, "msg=stopped remaining=2") // that it has started, and that it has stopped
 	if st, err := os.Stat(filepath.Join(dir, "data")); err != nil || st.Mode().Perm() != 0o700 {
 		t.Errorf("data directory %v %v", st, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/otel-bridge/otel-bridge/telemetry"
@@ -20,6 +21,7 @@ type sealing struct {
 	outbox *outbox.Outbox
 	sealer *telemetry.Sealer
 	log    *slog.Logger
+	ops    atomic.Int64 // delivered ops records, attempts left out
 }
 
 var _ otlp.Source = (*sealing)(nil)
@@ -73,8 +75,15 @@ func (s *sealing) Pending() int64 { return s.outbox.Stats().Pending }
 func (s *sealing) wrap(l *outbox.Lease) (out otlp.Lease, full bool, err error) {
 	w := &sealedLease{Lease: l, s: s, all: l.Entries(), entries: l.Entries()}
 	for i := range w.all {
-		if telemetry.IsDraft(w.all[i].Key) {
+		e := &w.all[i]
+		switch {
+		case telemetry.IsDraft(e.Key):
 			w.drafts++
+		case isOps(e):
+			if w.ops == nil {
+				w.ops = make(map[outbox.ID]bool)
+			}
+			w.ops[e.ID] = true
 		}
 	}
 	if w.drafts == 0 {
@@ -97,6 +106,16 @@ func (s *sealing) wrap(l *outbox.Lease) (out otlp.Lease, full bool, err error) {
 	return nil, full, errors.Join(err, l.Close())
 }
 
+// isOps tells the records in which the bridge speaks of itself and of what became
+// of a session; an attempt is part of one.
+func isOps(e *outbox.Leased) bool {
+	if _, event := telemetry.ParseEventKey(e.Key); event {
+		return false
+	}
+	r, err := telemetry.DecodeRecord(e.Payload)
+	return err == nil && r.Channel == telemetry.ChannelOps && r.Op != telemetry.OpAttempt
+}
+
 // sealedLease is a lease without the drafts in it.
 type sealedLease struct {
 	*outbox.Lease
@@ -104,6 +123,7 @@ type sealedLease struct {
 	all     []outbox.Leased
 	entries []outbox.Leased
 	drafts  int
+	ops     map[outbox.ID]bool
 	settled map[outbox.ID]bool // nil: no drafts
 }
 
@@ -113,12 +133,19 @@ func (l *sealedLease) Entries() []outbox.Leased { return l.entries }
 // Ack says that a receiver has accepted these entries.
 func (l *sealedLease) Ack(ids ...outbox.ID) error {
 	err := l.Lease.Ack(ids...)
-	if err == nil && l.settled != nil {
-		for _, id := range ids {
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if l.settled != nil {
 			l.settled[id] = true
 		}
+		if l.ops[id] {
+			l.s.ops.Add(1)
+			delete(l.ops, id)
+		}
 	}
-	return err
+	return nil
 }
 
 // Quarantine takes entries out of delivery.

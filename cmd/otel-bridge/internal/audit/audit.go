@@ -1,0 +1,466 @@
+// Package audit tells from what a receiver has, OTLP JSON lines, whether
+// everything arrived that bridges say they have delivered, unaltered, and once:
+//
+//	received lines ──▶ records: identity, leaf, policy ─┐
+//	                   summaries: signature, chain ─────┼──▶ findings by session and seq
+//	ledger (optional) ──▶ every seq ────────────────────┤
+//	configuration (optional) ──▶ bodies, made again ────┘
+//
+// Memory: 40 bytes for each event, whatever its size, and about 100 for each
+// summary. The order of what is read does not matter.
+package audit
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+
+	"github.com/otel-bridge/otel-bridge/telemetry"
+)
+
+// Kind says what was found. Kinds are stable.
+type Kind string
+
+// What makes an audit incomplete.
+const (
+	Missing        Kind = "missing"         // there should be a record
+	Altered        Kind = "altered"         // its body is another than was attested, or than redaction makes
+	Doubled        Kind = "doubled"         // one identity, one policy, two bodies
+	BadIdentity    Kind = "identity"        // its uid is not that of its identity
+	Unexpected     Kind = "unexpected"      // attested as not sent, yet it is there
+	BeyondLedger   Kind = "beyond-ledger"   // the ledger has no such event
+	NotAttested    Kind = "not-attested"    // no summary speaks of it, though of what stands around it
+	SummaryMissing Kind = "summary-missing" // the chain has a gap
+	ChainBroken    Kind = "chain-broken"    // a summary does not link to the one before it
+	BadSignature   Kind = "signature"       // a summary or a start was not made with its key
+	UnknownKey     Kind = "unknown-key"     // there is no key to verify a signature with
+	Unreadable     Kind = "unreadable"      // a line, or a summary, is not understood
+	Quarantined    Kind = "quarantined"
+	OnHold         Kind = "held"
+	Discarded      Kind = "discarded"
+	Damaged        Kind = "damaged"
+)
+
+// What is told, and does not make an audit incomplete.
+const (
+	Withheld      Kind = "withheld"       // a marker stands for it
+	Tail          Kind = "not-yet"        // behind the last summary: not yet attested
+	RedactedAgain Kind = "redacted-again" // under another policy than was attested: its body cannot be compared
+	TwoBridges    Kind = "two-bridges"    // more than one service.instance.id has sent the session
+	UnpinnedKey   Kind = "unpinned-key"   // the key comes from the stream that it vouches for
+	Unterminated  Kind = "unterminated"   // a last line without an end was ignored
+	Foreign       Kind = "foreign"        // records that no bridge has made
+)
+
+// Fatal tells the kinds that make an audit incomplete.
+func (k Kind) Fatal() bool {
+	switch k {
+	case Withheld, Tail, RedactedAgain, TwoBridges, UnpinnedKey, Unterminated, Foreign:
+		return false
+	}
+	return true
+}
+
+// Finding is one thing that an audit has to say.
+type Finding struct {
+	Kind          Kind   `json:"kind"`
+	Session       string `json:"session,omitempty"`
+	CreatedAt     int64  `json:"created_at,omitempty"`
+	FormatVersion *int   `json:"format_version,omitempty"`
+	Incarnation   uint32 `json:"incarnation,omitempty"`
+	// Seq and To are the events, To only where there are several in a row.
+	Seq    *int64 `json:"seq,omitempty"`
+	To     *int64 `json:"to,omitempty"`
+	Detail string `json:"detail,omitempty"`
+	Fatal  bool   `json:"fatal"`
+}
+
+// Totals counts what was looked at.
+type Totals struct {
+	Sessions  int   `json:"sessions"`
+	Records   int64 `json:"records"`
+	Repeated  int64 `json:"repeated"`
+	Summaries int64 `json:"summaries"`
+	Attested  int64 `json:"attested"`
+	NotYet    int64 `json:"not_yet"`
+	Findings  int64 `json:"findings"`
+	Complete  bool  `json:"complete"`
+}
+
+// identity is a session as its records name it.
+type identity struct {
+	id      string
+	created int64
+	version int
+}
+
+// Auditor takes in what was received, and what is known beside it, in any order;
+// Report tells what was found. It is not safe for concurrent use.
+type Auditor struct {
+	seed     maphash.Seed
+	pinned   map[string]ed25519.PublicKey // by key id
+	streamed map[string]ed25519.PublicKey
+	used     map[string]bool // keys from the stream that vouch for something
+	policies map[string]uint16
+	told     map[uint16]bool // policies that a bridge has said it uses
+	sessions map[identity]*session
+	ledgers  map[identity]*table[expected]
+	aliases  map[identity]identity // ids as records have them -> ids of ledgers
+	ops      map[string]uint64     // uid -> body
+	attempts map[string]attested
+	given    map[string]telemetry.Outcome // uids that an operator has given up
+	waiting  []signedBody
+	findings []Finding
+	totals   Totals
+}
+
+type attested struct {
+	session  identity
+	leaf     uint64
+	outcome  telemetry.Outcome
+	received bool
+}
+
+type signedBody struct {
+	op, key string
+	body    []byte
+	session *identity
+	span    uint64
+}
+
+// session is what is known of a session from what was received.
+type session struct {
+	by        map[uint32]*table[event] // by incarnation
+	instances map[string]bool
+	chains    map[string]map[uint64]link // by key id, by span
+	variants  map[place][]variant        // more than one body, or more than one attestation
+	next      map[string]int64           // first seq that a newer generation has, by key id
+}
+
+type place struct {
+	incarnation uint32
+	seq         int64
+	attested    bool
+}
+
+type variant struct {
+	leaf   uint64
+	policy uint16
+}
+
+type link struct {
+	hash, prev  string
+	from, to    int64
+	incarnation uint32
+	generation  bool
+}
+
+// event is what is known of one event. Leaves are kept as keyed 64-bit hashes,
+// with a key that nobody knows.
+type event struct {
+	got, attested             uint64
+	gotPolicy, attestedPolicy uint16
+	flags                     uint8
+	outcome                   uint8 // index in outcomes, 0 for none
+}
+
+const (
+	received = 1 << iota
+	marker
+	doubled
+	badUID
+)
+
+var outcomes = [...]telemetry.Outcome{
+	"", telemetry.Delivered, telemetry.Withheld, telemetry.Quarantined, telemetry.OnHold, telemetry.Discarded, telemetry.Damaged,
+	telemetry.Elided, telemetry.Inherited, telemetry.OutOfScope,
+}
+
+// expected is what the ledger, and the configuration, say of an event.
+type expected struct {
+	leaf   uint64 // with a policy only
+	policy uint16 // 0: the body was not made again
+	known  bool
+	elided bool
+}
+
+// table holds values by seq, in pages.
+type table[T any] struct {
+	pages map[int64]*[256]T
+	end   int64
+}
+
+func (t *table[T]) at(seq int64) *T {
+	if t.pages == nil {
+		t.pages = make(map[int64]*[256]T)
+	}
+	p := t.pages[seq>>8]
+	if p == nil {
+		p = new([256]T)
+		t.pages[seq>>8] = p
+	}
+	t.end = max(t.end, seq+1)
+	return &p[seq&255]
+}
+
+// look is at, but nil for what was never written.
+func (t *table[T]) look(seq int64) *T {
+	if t == nil || t.pages[seq>>8] == nil {
+		return nil
+	}
+	return &t.pages[seq>>8][seq&255]
+}
+
+// each calls fn with the seqs of the pages that were written, in order.
+func (t *table[T]) each(fn func(seq int64, v *T)) {
+	for _, n := range slices.Sorted(maps.Keys(t.pages)) {
+		for i := range t.pages[n] {
+			if seq := n<<8 + int64(i); seq < t.end {
+				fn(seq, &t.pages[n][i])
+			}
+		}
+	}
+}
+
+// New returns an auditor that trusts these keys. With none, a key that the
+// stream itself brings is used, and reported.
+func New(keys ...ed25519.PublicKey) *Auditor {
+	a := &Auditor{
+		seed: maphash.MakeSeed(), pinned: map[string]ed25519.PublicKey{}, streamed: map[string]ed25519.PublicKey{}, used: map[string]bool{},
+		policies: map[string]uint16{}, told: map[uint16]bool{}, sessions: map[identity]*session{}, ledgers: map[identity]*table[expected]{},
+		aliases: map[identity]identity{}, ops: map[string]uint64{}, attempts: map[string]attested{}, given: map[string]telemetry.Outcome{},
+	}
+	for _, k := range keys {
+		a.pinned[telemetry.KeyID(k)] = k
+	}
+	return a
+}
+
+// ParseKey reads a public key: base64 or hex, as bridge.started has it.
+func ParseKey(text string) (ed25519.PublicKey, error) {
+	for _, decode := range []func(string) ([]byte, error){base64.StdEncoding.DecodeString, base64.RawStdEncoding.DecodeString, hex.DecodeString} {
+		if b, err := decode(text); err == nil && len(b) == ed25519.PublicKeySize {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("a public key is 32 bytes in base64 or hex, as bridge.started has it")
+}
+
+func (a *Auditor) hash(leaf telemetry.Leaf) uint64 {
+	if leaf == (telemetry.Leaf{}) {
+		return 0
+	}
+	return maphash.Bytes(a.seed, leaf[:]) | 1
+}
+
+func (a *Auditor) hashText(leaf string) uint64 {
+	var l telemetry.Leaf
+	if n, err := hex.Decode(l[:], []byte(leaf)); err != nil || n != len(l) {
+		return 0
+	}
+	return a.hash(l)
+}
+
+func (a *Auditor) policy(name string) uint16 {
+	if name == "" {
+		return 0
+	}
+	n, ok := a.policies[name]
+	if !ok {
+		n = uint16(len(a.policies) + 1)
+		a.policies[name] = n
+	}
+	return n
+}
+
+func (a *Auditor) session(id identity) *session {
+	s := a.sessions[id]
+	if s == nil {
+		s = &session{
+			by: map[uint32]*table[event]{}, instances: map[string]bool{}, chains: map[string]map[uint64]link{},
+			variants: map[place][]variant{}, next: map[string]int64{},
+		}
+		a.sessions[id] = s
+	}
+	return s
+}
+
+func (s *session) events(incarnation uint32) *table[event] {
+	t := s.by[incarnation]
+	if t == nil {
+		t = &table[event]{}
+		s.by[incarnation] = t
+	}
+	return t
+}
+
+// record takes in a ledger record.
+func (a *Auditor) record(id telemetry.Identity, instance, policy string, leaf telemetry.Leaf, withheld, badIdentity bool) {
+	a.totals.Records++
+	s := a.session(identity{id.SessionID, id.CreatedAt, id.FormatVersion})
+	s.instances[instance] = true
+	e := s.events(id.Incarnation).at(id.Seq)
+	h, p := a.hash(leaf), a.policy(policy)
+	switch {
+	case badIdentity:
+		e.flags |= badUID
+	case withheld:
+		if e.flags&marker != 0 {
+			a.totals.Repeated++
+		}
+		e.flags |= marker | received
+	case e.flags&received == 0 || e.flags&marker != 0 && e.got == 0:
+		e.flags |= received
+		e.got, e.gotPolicy = h, p
+	case e.got == h && e.gotPolicy == p:
+		a.totals.Repeated++
+	default:
+		at := place{id.Incarnation, id.Seq, false}
+		if e.gotPolicy == p {
+			e.flags |= doubled
+		}
+		for _, v := range s.variants[at] {
+			switch {
+			case v == variant{h, p}:
+				a.totals.Repeated++
+				return
+			case v.policy == p:
+				e.flags |= doubled
+			}
+		}
+		s.variants[at] = append(s.variants[at], variant{h, p})
+	}
+}
+
+// summary takes in a summary whose signature was checked, or will be.
+func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash string) {
+	l := link{hash, sum.Previous, sum.From, sum.To, sum.Incarnation, sum.Generation != nil}
+	chain := s.chains[sum.Key]
+	if chain == nil {
+		chain = map[uint64]link{}
+		s.chains[sum.Key] = chain
+	}
+	if old, twice := chain[sum.Span]; twice {
+		if old.hash != hash {
+			a.find(Doubled, id, sum.Incarnation, sum.From, sum.To, fmt.Sprintf("summary %d has two bodies", sum.Span))
+		}
+		return
+	}
+	chain[sum.Span] = l
+	a.totals.Summaries++
+	if g := sum.Generation; g != nil {
+		s.next[sum.Key] = g.NextSeq
+	}
+	p := a.policy(sum.Policy)
+	t := s.events(sum.Incarnation)
+	for _, r := range sum.Runs {
+		code := uint8(slices.Index(outcomes[:], r.Outcome))
+		if r.Outcome == "" || int(code) >= len(outcomes) {
+			a.find(Unreadable, id, sum.Incarnation, r.From, r.To, "a summary has an outcome that is not known")
+			continue
+		}
+		for seq := r.From; seq <= r.To; seq++ {
+			e := t.at(seq)
+			h := uint64(0)
+			if len(r.Leaves) > 0 {
+				h = a.hashText(r.Leaves[seq-r.From])
+			}
+			if e.outcome != 0 && (e.attested != h || e.attestedPolicy != p) && h != 0 && e.attested != 0 {
+				at := place{sum.Incarnation, seq, true}
+				s.variants[at] = append(s.variants[at], variant{h, p})
+			}
+			// Of two attestations, after a rewind, the better one counts.
+			if e.outcome == 0 || code < e.outcome {
+				e.outcome = code
+				if h != 0 {
+					e.attested, e.attestedPolicy = h, p
+				}
+			}
+		}
+	}
+	for _, at := range sum.Attempts {
+		a.attempts[at.UID] = attested{session: id, leaf: a.hashText(at.Leaf), outcome: at.Outcome}
+	}
+}
+
+func (a *Auditor) find(kind Kind, id identity, incarnation uint32, from, to int64, detail string) {
+	f := Finding{Kind: kind, Session: id.id, CreatedAt: id.created, Incarnation: incarnation, Detail: detail, Fatal: kind.Fatal()}
+	if id != (identity{}) {
+		f.FormatVersion = &id.version
+	}
+	if from >= 0 {
+		f.Seq = &from
+		if to > from {
+			f.To = &to
+		}
+	}
+	a.findings = append(a.findings, f)
+}
+
+// Report settles what was taken in and returns everything that was found, by
+// session and seq, and the totals.
+func (a *Auditor) Report() ([]Finding, Totals) {
+	a.checkSignatures()
+	ids := slices.SortedFunc(maps.Keys(a.sessions), compareIDs)
+	for _, id := range ids {
+		a.judge(id, a.sessions[id])
+	}
+	a.judgeAttempts()
+	for _, id := range slices.SortedFunc(maps.Keys(a.ledgers), compareIDs) {
+		if a.match(id) == nil {
+			a.find(Missing, id, 0, -1, -1, "nothing of this ledger was received")
+		}
+	}
+	slices.SortStableFunc(a.findings, func(x, y Finding) int {
+		return cmp.Or(cmp.Compare(x.Session, y.Session), cmp.Compare(x.CreatedAt, y.CreatedAt),
+			cmp.Compare(x.Incarnation, y.Incarnation), cmp.Compare(deref(x.Seq), deref(y.Seq)))
+	})
+	a.totals.Sessions = len(a.sessions)
+	a.totals.Complete = true
+	for _, f := range a.findings {
+		a.totals.Findings++
+		a.totals.Complete = a.totals.Complete && !f.Fatal
+	}
+	return a.findings, a.totals
+}
+
+func deref(n *int64) int64 {
+	if n == nil {
+		return -1
+	}
+	return *n
+}
+
+func compareIDs(a, b identity) int {
+	return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.created, b.created), cmp.Compare(a.version, b.version))
+}
+
+func (a *Auditor) checkSignatures() {
+	for _, w := range a.waiting {
+		key, pinned := a.pinned[w.key]
+		if !pinned && len(a.pinned) == 0 {
+			if key = a.streamed[w.key]; key != nil {
+				a.used[w.key] = true
+			}
+		}
+		id, what := identity{}, w.op
+		if w.session != nil {
+			id, what = *w.session, fmt.Sprintf("summary %d", w.span)
+		}
+		switch {
+		case key == nil:
+			a.find(UnknownKey, id, 0, -1, -1, what+" is signed with key "+w.key+", which is not known; name it with --public-key")
+		case !telemetry.VerifyBody(key, w.op, w.body):
+			a.find(BadSignature, id, 0, -1, -1, what+" was not made with its key")
+		}
+	}
+	a.waiting = nil
+	for _, key := range slices.Sorted(maps.Keys(a.used)) {
+		a.find(UnpinnedKey, identity{}, 0, -1, -1, "key "+key+" is taken from the stream itself: whoever could alter the stream could have put it there")
+	}
+}

@@ -1,0 +1,246 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/otel-bridge/otel-bridge/telemetry"
+)
+
+// judge looks at one session.
+func (a *Auditor) judge(id identity, s *session) {
+	if len(s.instances) > 1 {
+		a.find(TwoBridges, id, 0, -1, -1, "sent by "+strings.Join(slices.Sorted(maps.Keys(s.instances)), " and "))
+	}
+	first := int64(-1)
+	for _, key := range slices.Sorted(maps.Keys(s.chains)) {
+		a.judgeChain(id, s, key)
+		if n, ok := s.next[key]; ok && (first < 0 || n < first) {
+			first = n
+		}
+	}
+	led := a.ledgers[a.ledgerOf(id)]
+	last := slices.Max(slices.Collect(maps.Keys(s.by)))
+	for _, inc := range slices.Sorted(maps.Keys(s.by)) {
+		a.judgeEvents(id, s, inc, led, inc == last)
+	}
+	if led == nil {
+		return
+	}
+	// Every event of the ledger, under whichever incarnation it was captured.
+	var run ranges
+	led.each(func(seq int64, want *expected) {
+		if !want.known || want.elided || seq < first {
+			return
+		}
+		for _, t := range s.by {
+			if e := t.look(seq); e != nil && (e.flags&received != 0 || e.outcome != 0) {
+				return
+			}
+		}
+		run.add(seq)
+	})
+	for _, r := range run {
+		a.find(Missing, id, last, r[0], r[1], "the ledger has it; it was neither received nor accounted for")
+	}
+}
+
+// ranges gathers seqs in a row.
+type ranges [][2]int64
+
+func (r *ranges) add(seq int64) {
+	if n := len(*r); n > 0 && (*r)[n-1][1] == seq-1 {
+		(*r)[n-1][1] = seq
+		return
+	}
+	*r = append(*r, [2]int64{seq, seq})
+}
+
+func (a *Auditor) judgeChain(id identity, s *session, key string) {
+	chain := s.chains[key]
+	prev, next := link{}, int64(0)
+	want := uint64(1)
+	for _, n := range slices.Sorted(maps.Keys(chain)) {
+		l := chain[n]
+		a.totals.Attested += l.to - l.from + 1
+		switch {
+		case n != want:
+			what := fmt.Sprintf("summary %d is missing", want)
+			if n-1 > want {
+				what = fmt.Sprintf("summaries %d to %d are missing", want, n-1)
+			}
+			a.find(SummaryMissing, id, l.incarnation, next, max(next, l.from-1), what)
+		case l.prev != prev.hash:
+			a.find(ChainBroken, id, l.incarnation, l.from, l.to, fmt.Sprintf("summary %d does not link to the one before it", n))
+		case l.from > next && !l.generation:
+			a.find(NotAttested, id, l.incarnation, next, l.from-1, "no summary speaks of it")
+		}
+		prev, next, want = l, l.to+1, n+1
+	}
+}
+
+// judgeEvents looks at the events of one incarnation.
+func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *table[expected], last bool) {
+	t := s.by[inc]
+	end := int64(-1) // the last one that is attested
+	t.each(func(seq int64, e *event) {
+		if e.outcome != 0 {
+			end = seq
+		}
+	})
+	var tail ranges
+	t.each(func(seq int64, e *event) {
+		say := func(k Kind, detail string) { a.find(k, id, inc, seq, seq, detail) }
+		if e.flags&badUID != 0 {
+			say(BadIdentity, "its log.record.uid is not that of its identity")
+		}
+		if e.flags&doubled != 0 {
+			say(Doubled, "it is there with two bodies under one policy")
+		}
+		switch outcome := outcomes[e.outcome]; {
+		case e.outcome == 0 && e.flags&received == 0: // nobody speaks of it
+		case e.outcome == 0:
+			want := led.look(seq)
+			switch {
+			case seq > end:
+				tail.add(seq)
+			case want == nil || !want.known:
+				say(NotAttested, "no summary speaks of it")
+			}
+		case e.flags&received == 0:
+			a.judgeAbsent(outcome, say, telemetry.Identity{SessionID: id.id, CreatedAt: id.created, FormatVersion: id.version, Incarnation: inc, Seq: seq})
+		case !outcome.Records():
+			say(Unexpected, "attested as "+string(outcome))
+		case e.flags&marker != 0 && e.got == 0:
+			switch {
+			case outcome != telemetry.Delivered:
+				say(Withheld, "a marker stands for it")
+			case len(a.told) > 1:
+				say(Withheld, "a later policy has withheld it; a marker stands for it")
+			default:
+				say(Altered, "a marker stands for it, and it was attested as delivered")
+			}
+		default:
+			a.judgeBody(s, inc, seq, e, say)
+		}
+		if want := led.look(seq); last && led != nil && e.flags&received != 0 {
+			switch {
+			case want == nil || !want.known:
+				say(BeyondLedger, "the ledger has no such event")
+			case want.policy != 0 && e.flags&marker == 0 && e.gotPolicy == want.policy && e.got != want.leaf:
+				say(Altered, "its body is not what redaction makes of the ledger")
+			}
+		}
+	})
+	for _, r := range tail {
+		a.totals.NotYet += r[1] - r[0] + 1
+		switch {
+		case end >= 0:
+			a.find(Tail, id, inc, r[0], r[1], "received; no summary speaks of it yet")
+		case led != nil:
+			a.find(Tail, id, inc, r[0], r[1], "received, and in the ledger; no summary speaks of the session")
+		default:
+			a.find(NotAttested, id, inc, r[0], r[1], "received; no summary speaks of the session, so nothing tells whether this is all")
+		}
+	}
+}
+
+// judgeAbsent looks at an attested event that was not received.
+func (a *Auditor) judgeAbsent(outcome telemetry.Outcome, say func(Kind, string), id telemetry.Identity) {
+	if given, ok := a.given[id.UID()]; ok {
+		outcome = given
+	}
+	switch outcome {
+	case telemetry.Delivered:
+		say(Missing, "attested as delivered")
+	case telemetry.Withheld:
+		say(Missing, "attested as withheld, and there is no marker")
+	case telemetry.Quarantined:
+		say(Quarantined, "the receiver refused it, or may have; an operator decides")
+	case telemetry.OnHold:
+		say(OnHold, "an operator decides")
+	case telemetry.Discarded:
+		say(Discarded, "given up by an operator")
+	case telemetry.Damaged:
+		say(Damaged, "the bridge's disk has lost it")
+	}
+}
+
+// judgeBody compares what was received with what was attested. A body under
+// another policy cannot be compared; a policy that no bridge has told of is no
+// excuse.
+func (a *Auditor) judgeBody(s *session, inc uint32, seq int64, e *event, say func(Kind, string)) {
+	vouched := append([]variant{{e.attested, e.attestedPolicy}}, s.variants[place{inc, seq, true}]...)
+	if e.attested == 0 {
+		return // a body without a leaf: that it is there is all that can be told
+	}
+	for _, got := range append([]variant{{e.got, e.gotPolicy}}, s.variants[place{inc, seq, false}]...) {
+		same := slices.ContainsFunc(vouched, func(v variant) bool { return v.policy == got.policy })
+		switch {
+		case slices.Contains(vouched, got):
+		case same:
+			say(Altered, "its body is not the one that was attested")
+		case len(a.told) > 0 && !a.told[got.policy]:
+			say(Altered, "its body is not the one that was attested, and no bridge has told of its policy")
+		default:
+			say(RedactedAgain, "under another policy than was attested; its body cannot be compared")
+		}
+	}
+}
+
+func (a *Auditor) judgeAttempts() {
+	for _, uid := range slices.Sorted(maps.Keys(a.attempts)) {
+		at := a.attempts[uid]
+		got, ok := a.ops[uid]
+		what := "the record of an attempt, " + uid
+		switch {
+		case !ok && at.outcome == telemetry.Delivered, !ok && at.outcome == telemetry.Withheld:
+			if _, given := a.given[uid]; given {
+				a.find(Discarded, at.session, 0, -1, -1, what+", was given up by an operator")
+				continue
+			}
+			a.find(Missing, at.session, 0, -1, -1, what+", was attested as "+string(at.outcome))
+		case !ok:
+			a.find(Kind(at.outcome), at.session, 0, -1, -1, what)
+		case at.outcome == telemetry.Withheld:
+			a.find(Withheld, at.session, 0, -1, -1, what+", is a marker")
+		case at.leaf != 0 && got != at.leaf && len(a.told) < 2:
+			a.find(Altered, at.session, 0, -1, -1, what+", has another body than was attested")
+		}
+	}
+}
+
+// ledgerOf finds the ledger of a received session: by its id, or where a rule has
+// replaced that by a token by when it was created, if that is clear.
+func (a *Auditor) ledgerOf(id identity) identity {
+	if led, ok := a.aliases[id]; ok {
+		return led
+	}
+	if _, ok := a.ledgers[id]; ok || !strings.HasPrefix(id.id, tokenPrefix) {
+		return id
+	}
+	found := id
+	for l := range a.ledgers {
+		if l.created == id.created && l.version == id.version {
+			if found != id {
+				return id
+			}
+			found = l
+		}
+	}
+	return found
+}
+
+const tokenPrefix = "session-hmac-"
+
+// match finds the received session of a ledger.
+func (a *Auditor) match(led identity) *session {
+	for id, s := range a.sessions {
+		if a.ledgerOf(id) == led {
+			return s
+		}
+	}
+	return nil
+}

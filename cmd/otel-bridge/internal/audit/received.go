@@ -1,0 +1,283 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
+
+	"github.com/otel-bridge/otel-bridge/internal/receiver"
+	sess "github.com/otel-bridge/otel-bridge/session"
+	"github.com/otel-bridge/otel-bridge/telemetry"
+)
+
+// Received takes in OTLP JSON lines, one request a line, as the sink and the
+// Collector's file exporter write them: 64-bit integers may be strings or
+// numbers. A last line without an end is ignored, since its write was cut off; a
+// line that is not understood is a finding. The error is one of reading.
+func (a *Auditor) Received(name string, r io.Reader) error {
+	br := bufio.NewReaderSize(r, 1<<20)
+	var long []byte
+	for n := 1; ; n++ {
+		line, err := br.ReadSlice('\n')
+		for errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long, line...)
+			line, err = br.ReadSlice('\n')
+		}
+		if len(long) > 0 {
+			line = append(long, line...)
+			long = long[:0]
+		}
+		if errors.Is(err, io.EOF) {
+			if len(bytes.TrimSpace(line)) > 0 {
+				a.find(Unterminated, identity{}, 0, -1, -1, fmt.Sprintf("%s: line %d has no end and is ignored", name, n))
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		req, err := receiver.ParseJSON(line)
+		if err != nil {
+			a.find(Unreadable, identity{}, 0, -1, -1, fmt.Sprintf("%s: line %d is no OTLP JSON", name, n))
+			continue
+		}
+		for _, rl := range req.GetResourceLogs() {
+			instance := text(rl.GetResource().GetAttributes(), "service.instance.id")
+			for _, sl := range rl.GetScopeLogs() {
+				for _, rec := range sl.GetLogRecords() {
+					a.log(instance, rec)
+				}
+			}
+		}
+	}
+}
+
+func find(kvs []*common.KeyValue, key string) *common.AnyValue {
+	for _, kv := range kvs {
+		if kv.GetKey() == key {
+			return kv.GetValue()
+		}
+	}
+	return nil
+}
+
+func text(kvs []*common.KeyValue, key string) string { return find(kvs, key).GetStringValue() }
+
+func number(kvs []*common.KeyValue, key string) (int64, bool) {
+	v, ok := find(kvs, key).GetValue().(*common.AnyValue_IntValue)
+	if !ok {
+		return 0, false
+	}
+	return v.IntValue, true
+}
+
+// log takes in one record.
+func (a *Auditor) log(instance string, rec *logs.LogRecord) {
+	attrs := rec.GetAttributes()
+	uid := text(attrs, telemetry.KeyRecordUID)
+	if op := text(attrs, telemetry.KeyOp); op != "" && uid != "" {
+		a.op(op, uid, attrs, rec.GetBody())
+		return
+	}
+	seq, isEvent := number(attrs, telemetry.KeyEventSeq)
+	version, hasVersion := number(attrs, telemetry.KeyFormatVersion)
+	created, _ := number(attrs, telemetry.KeyCreatedAt)
+	if uid == "" || !isEvent || !hasVersion || seq < 0 {
+		return // of another program
+	}
+	incarnation, _ := number(attrs, telemetry.KeyIncarnation)
+	id := telemetry.Identity{
+		SessionID: text(attrs, telemetry.KeySessionID), CreatedAt: created, FormatVersion: int(version),
+		Incarnation: uint32(incarnation), Seq: seq,
+	}
+	withheld := text(attrs, telemetry.KeyWithheld) != ""
+	var leaf telemetry.Leaf
+	if !withheld {
+		leaf = telemetry.LeafOf(bodyJSON(rec.GetBody()))
+	}
+	a.record(id, instance, text(attrs, telemetry.KeyPolicy), leaf, withheld, uid != id.UID())
+}
+
+// op takes in an ops record.
+func (a *Auditor) op(op, uid string, attrs []*common.KeyValue, any *common.AnyValue) {
+	body := bodyJSON(any)
+	h := a.hash(telemetry.LeafOf(body))
+	if old, twice := a.ops[uid]; twice {
+		if old != h && op != telemetry.OpAttempt {
+			a.find(Doubled, identity{}, 0, -1, -1, fmt.Sprintf("ops record %s (%s) has two bodies", uid, op))
+		}
+		a.totals.Repeated++
+		return
+	}
+	a.ops[uid] = h
+	switch op {
+	case telemetry.OpSummary:
+		a.readSummary(attrs, body)
+	case telemetry.OpBridgeStarted:
+		a.readStarted(body)
+	case telemetry.OpPolicyChanged:
+		a.tell(string(member(body, "now")))
+	case telemetry.OpOperator + "discard", telemetry.OpOperator + "drop":
+		for list := sess.WalkArray(memberRaw(body, "uids")); list.Next(); {
+			if uid, ok := sess.String(list.Value()); ok {
+				a.given[uid] = telemetry.Discarded
+			}
+		}
+	}
+}
+
+func (a *Auditor) tell(policy string) {
+	if p := a.policy(policy); p != 0 {
+		a.told[p] = true
+	}
+}
+
+// memberRaw is a member of an object; an empty array where there is none.
+func memberRaw(body []byte, key string) []byte {
+	if sess.KindOf(body) == sess.KindObject {
+		if v := sess.Member(body, key); v != nil && sess.KindOf(v) == sess.KindArray {
+			return v
+		}
+	}
+	return []byte("[]")
+}
+
+func member(body []byte, key string) string {
+	if sess.KindOf(body) != sess.KindObject {
+		return ""
+	}
+	s, _ := sess.String(sess.Member(body, key))
+	return s
+}
+
+func (a *Auditor) readStarted(body []byte) {
+	key, err := ParseKey(member(body, "public_key"))
+	if err != nil {
+		a.find(Unreadable, identity{}, 0, -1, -1, "a record bridge.started has no key")
+		return
+	}
+	id := telemetry.KeyID(key)
+	a.streamed[id] = key
+	a.waiting = append(a.waiting, signedBody{op: telemetry.OpBridgeStarted, key: id, body: slices.Clone(body)})
+	a.tell(member(body, "policy"))
+}
+
+func (a *Auditor) readSummary(attrs []*common.KeyValue, body []byte) {
+	created, _ := number(attrs, telemetry.KeyCreatedAt)
+	id := identity{id: text(attrs, telemetry.KeySessionID), created: created}
+	sum, err := telemetry.ParseSummary(body)
+	if err != nil {
+		a.find(Unreadable, id, 0, -1, -1, err.Error())
+		return
+	}
+	id.version = sum.FormatVersion
+	bound := telemetry.Identity{SessionID: id.id, CreatedAt: created, FormatVersion: sum.FormatVersion, Incarnation: sum.Incarnation, Seq: sum.From}
+	if bound.UID() != sum.FirstUID {
+		a.find(BadIdentity, id, sum.Incarnation, sum.From, sum.To, fmt.Sprintf("summary %d speaks of another session", sum.Span))
+		return
+	}
+	s := a.session(id)
+	known := a.pinned[sum.Key]
+	if known != nil {
+		if !telemetry.VerifyBody(known, telemetry.OpSummary, body) {
+			a.find(BadSignature, id, sum.Incarnation, sum.From, sum.To, fmt.Sprintf("summary %d was not made with its key", sum.Span))
+			return
+		}
+	} else {
+		a.waiting = append(a.waiting, signedBody{telemetry.OpSummary, sum.Key, slices.Clone(body), &id, sum.Span})
+		a.settle()
+	}
+	a.summary(id, s, sum, telemetry.BodyHash(body))
+}
+
+// settle checks what waits for a key that has come meanwhile, so that not every
+// summary is kept to the end.
+func (a *Auditor) settle() {
+	if len(a.waiting) < 64 || len(a.pinned) > 0 {
+		return
+	}
+	left := a.waiting[:0]
+	for _, w := range a.waiting {
+		key := a.streamed[w.key]
+		if key == nil || !telemetry.VerifyBody(key, w.op, w.body) {
+			left = append(left, w)
+			continue
+		}
+		a.used[w.key] = true
+	}
+	clear(a.waiting[len(left):])
+	a.waiting = left
+}
+
+// bodyJSON is a body as JSON. A body that was sent as JSON text is that JSON.
+func bodyJSON(v *common.AnyValue) []byte {
+	if v == nil || v.Value == nil {
+		return []byte("null")
+	}
+	if s, ok := v.Value.(*common.AnyValue_StringValue); ok {
+		raw := sess.TrimSpace([]byte(s.StringValue))
+		if k := sess.KindOf(raw); (k == sess.KindObject || k == sess.KindArray) && sess.ValidJSON(raw) == nil {
+			return raw
+		}
+	}
+	return appendAny(nil, v)
+}
+
+func appendAny(b []byte, v *common.AnyValue) []byte {
+	switch v := v.GetValue().(type) {
+	case *common.AnyValue_StringValue:
+		return appendText(b, v.StringValue)
+	case *common.AnyValue_BoolValue:
+		return strconv.AppendBool(b, v.BoolValue)
+	case *common.AnyValue_IntValue:
+		return strconv.AppendInt(b, v.IntValue, 10)
+	case *common.AnyValue_DoubleValue:
+		if math.IsInf(v.DoubleValue, 0) || math.IsNaN(v.DoubleValue) {
+			return append(b, "null"...)
+		}
+		return sess.AppendDouble(b, v.DoubleValue)
+	case *common.AnyValue_BytesValue:
+		return appendText(b, base64.StdEncoding.EncodeToString(v.BytesValue))
+	case *common.AnyValue_ArrayValue:
+		b = append(b, '[')
+		for i, e := range v.ArrayValue.GetValues() {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendAny(b, e)
+		}
+		return append(b, ']')
+	case *common.AnyValue_KvlistValue:
+		b = append(b, '{')
+		for i, kv := range v.KvlistValue.GetValues() {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendText(b, kv.GetKey()), ':')
+			b = appendAny(b, kv.GetValue())
+		}
+		return append(b, '}')
+	}
+	return append(b, "null"...)
+}
+
+func appendText(b []byte, s string) []byte {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return append(b, `""`...) // a string never fails
+	}
+	return append(b, raw...)
+}
