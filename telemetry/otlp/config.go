@@ -1,19 +1,12 @@
 package otlp
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/otel-bridge/otel-bridge/telemetry"
@@ -95,7 +88,8 @@ type Config struct {
 
 // TLS names PEM files.
 type TLS struct {
-	// CAFile has the authorities to trust instead of the system's.
+	// CAFile has the authorities to trust instead of the system's; read again
+	// when it changes.
 	CAFile string
 	// CertFile and KeyFile are the client's; read again when they change.
 	CertFile, KeyFile string
@@ -197,113 +191,4 @@ func loopback(host string) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback()
-}
-
-// newTransport makes the connections. It is shared by all workers.
-func newTransport(c *Config, u *url.URL, cert *clientCert) (*http.Transport, error) {
-	dialer := &net.Dialer{Timeout: c.Timeout, KeepAlive: 30 * time.Second}
-	if u.Scheme == "http" && !c.AllowPlaintext {
-		// A name such as localhost may resolve to anything.
-		dialer.Control = func(_, address string, _ syscall.RawConn) error {
-			if ap, err := netip.ParseAddrPort(address); err != nil || !ap.Addr().Unmap().IsLoopback() {
-				return ErrPlaintext
-			}
-			return nil
-		}
-	}
-	t := &http.Transport{
-		Proxy:                  c.Proxy,
-		DialContext:            dialer.DialContext,
-		ForceAttemptHTTP2:      true,
-		MaxIdleConns:           c.Workers,
-		MaxIdleConnsPerHost:    c.Workers,
-		IdleConnTimeout:        90 * time.Second,
-		TLSHandshakeTimeout:    c.Timeout,
-		MaxResponseHeaderBytes: 256 << 10,
-		OnProxyConnectResponse: proxyAnswer,
-	}
-	if u.Scheme != "https" {
-		return t, nil
-	}
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLS.ServerName}
-	if c.TLS.CAFile != "" {
-		pem, err := os.ReadFile(c.TLS.CAFile)
-		if err != nil {
-			return nil, &ConfigError{Field: "TLS.CAFile", Err: err}
-		}
-		t.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, wrong("TLS.CAFile", "holds no certificate in PEM form")
-		}
-	}
-	if c.TLS.CertFile != "" {
-		if _, err := cert.get(nil); err != nil {
-			return nil, &ConfigError{Field: "TLS", Err: err}
-		}
-		t.TLSClientConfig.GetClientCertificate = cert.get
-	}
-	return t, nil
-}
-
-// clientCert reads a certificate again when one of its files has changed. A
-// pair that does not load (half replaced, say) leaves the last good one.
-type clientCert struct {
-	certFile, keyFile string
-
-	mu     sync.Mutex
-	loaded [2]fileStamp // state of the files at the latest load
-	looked [2]fileStamp // and when changed looked
-	cert   *tls.Certificate
-}
-
-func (c *clientCert) stamps() [2]fileStamp {
-	return [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}
-}
-
-func (c *clientCert) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.stamps()
-	if c.cert != nil && now == c.loaded {
-		return c.cert, nil
-	}
-	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	switch {
-	case err == nil:
-		c.cert = &cert
-	case c.cert == nil:
-		return nil, fmt.Errorf("client certificate does not load: %w", err)
-	}
-	c.loaded, c.looked = now, now
-	return c.cert, nil
-}
-
-// changed says once for each change of the files that there was one.
-func (c *clientCert) changed() bool {
-	if c.certFile == "" {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.stamps()
-	if now == c.looked {
-		return false
-	}
-	c.looked = now
-	return true
-}
-
-// fileStamp tells two states of a file apart.
-type fileStamp struct {
-	mod  time.Time
-	size int64
-}
-
-// stampOf returns the zero stamp for a file that is not there.
-func stampOf(path string) fileStamp {
-	info, err := os.Stat(path) // follows the links of a mounted secret
-	if err != nil {
-		return fileStamp{}
-	}
-	return fileStamp{info.ModTime(), info.Size()}
 }

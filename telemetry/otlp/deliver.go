@@ -111,19 +111,16 @@ func New(source Source, cfg Config) (*Deliverer, error) {
 	bare := *u
 	bare.User = nil
 	d.url = &bare
-	cert := &clientCert{certFile: cfg.TLS.CertFile, keyFile: cfg.TLS.KeyFile}
+	changed := h.changed
 	if d.base == nil {
-		if d.base, err = newTransport(&d.cfg, u, cert); err != nil {
+		c, err := newConnections(&d.cfg, u)
+		if err != nil {
 			return nil, err
 		}
+		d.base = c
+		changed = func() bool { return c.changed() || h.changed() }
 	}
-	d.circuit = newCircuit(&d.cfg, func() bool {
-		if cert.changed() {
-			d.closeIdle() // a connection keeps the certificate that it was made with
-			return true
-		}
-		return h.changed()
-	})
+	d.circuit = newCircuit(&d.cfg, changed)
 	return d, nil
 }
 

@@ -10,6 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	apilog "go.opentelemetry.io/otel/log"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/otel-bridge/otel-bridge/internal/receiver"
 	"github.com/otel-bridge/otel-bridge/telemetry"
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
@@ -300,5 +307,40 @@ func TestAClosedOutboxEndsDelivery(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("still running")
+	}
+}
+
+// What a program logs through the durable processor arrives as an exporter of
+// the SDK would have sent it, with a uid added.
+func TestRecordsOfAProgramArriveWhole(t *testing.T) {
+	o := openOutbox(t, t.TempDir())
+	direct := newSDK(t)
+	res := resource.NewWithAttributes("https://example.com/schema", attribute.String("service.name", "program"))
+	provider := sdklog.NewLoggerProvider(sdklog.WithResource(res), sdklog.WithAttributeValueLengthLimit(-1),
+		sdklog.WithProcessor(direct), sdklog.WithProcessor(telemetry.NewDurableProcessor(o)))
+	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: 1}))
+	var r apilog.Record
+	r.SetTimestamp(time.Unix(0, 1796031742486123457))
+	r.SetObservedTimestamp(time.Unix(0, 1796031742486123458))
+	r.SetSeverity(apilog.SeverityWarn2)
+	r.SetSeverityText("odd")
+	r.SetEventName("event")
+	r.SetBody(attribute.MapValue(attribute.Int("a", 1), attribute.Slice("b", attribute.StringValue("x"))))
+	r.AddAttributes(attribute.String("k", "v"), attribute.Float64("f", 1.5))
+	provider.Logger("lib", apilog.WithInstrumentationVersion("1"), apilog.WithSchemaURL("https://example.com/lib"),
+		apilog.WithInstrumentationAttributes(attribute.Bool("lib", true))).Emit(ctx, r)
+
+	s := startReceiver(t, receiver.Options{})
+	drain(t, newDeliverer(t, FromOutbox(o), quick(s.URL())))
+	got, want := s.Requests()[0].Logs, parseRequest(t, direct.export(t))
+	canonical(got)
+	canonical(want)
+	rec := got.ResourceLogs[0].ScopeLogs[0].LogRecords[0]
+	if len(rec.Attributes) != 3 || rec.Attributes[0].Key != telemetry.KeyRecordUID || rec.Attributes[0].Value.GetStringValue() == "" {
+		t.Fatalf("attributes %v", rec.Attributes)
+	}
+	rec.Attributes = rec.Attributes[1:]
+	if !proto.Equal(got, want) {
+		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}
 }

@@ -438,7 +438,7 @@ func TestAClientCertificateIsReadAgainWhenItChanges(t *testing.T) {
 	cfg.TLS.CertFile, cfg.TLS.KeyFile = a.issue(t, "client", 100, time.Now().Add(time.Hour))
 	m := newMemory()
 	d := newDeliverer(t, m, cfg)
-	d.base.(*http.Transport).DisableKeepAlives = true // a handshake for each request
+	d.base.(*connections).transport.DisableKeepAlives = true // a handshake for each request
 	fill(t, m, "s", 1)
 	drain(t, d)
 	a.issue(t, "client", 1<<40, time.Now().Add(time.Hour))
@@ -454,6 +454,41 @@ func TestAClientCertificateIsReadAgainWhenItChanges(t *testing.T) {
 	if fmt.Sprint(serials) != fmt.Sprint([]int64{100, 1 << 40, 1 << 40}) {
 		t.Errorf("certificates %v", serials)
 	}
+}
+
+// An authority that is not the receiver's holds everything; another one in its
+// file is taken without a restart, and a broken file leaves it.
+func TestAuthoritiesAreReadAgainWhenTheyChange(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	s := startReceiver(t, receiver.Options{TLS: a.server(t, time.Now().Add(time.Hour))})
+	cfg := quick(s.URL())
+	cfg.TLS.CAFile = filepath.Join(t.TempDir(), "ca.pem")
+	put := func(pem []byte) {
+		if err := os.WriteFile(cfg.TLS.CAFile, pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(a *authority) []byte {
+		pem, err := os.ReadFile(a.certFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pem
+	}
+	put(read(other))
+	cfg.MinHold, cfg.MaxHold = time.Hour, time.Hour
+	m := newMemory()
+	fill(t, m, "s", 1)
+	d := newDeliverer(t, m, cfg)
+	until(t, d, "hold", func() bool { return d.State().Status == Holding })
+	put(append(read(other), read(a)...))
+	drain(t, d)
+	put([]byte("half"))
+	fill(t, m, "s", 1)
+	drain(t, d)
+	put(read(other))
+	fill(t, m, "s", 1)
+	until(t, d, "hold", func() bool { return d.State().Status == Holding })
 }
 
 // A client certificate that has run out holds everything; a new one is taken
