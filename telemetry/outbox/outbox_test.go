@@ -550,6 +550,62 @@ func TestTheSizeLimitStopsIntakeUntilSomethingIsAcked(t *testing.T) {
 	}
 }
 
+// What is in quarantine counts, over a restart too, until an operator drops it.
+func TestQuarantineCountsAgainstTheSizeLimit(t *testing.T) {
+	dir := t.TempDir()
+	options := outbox.Options{MaxSize: 1 << 20, SegmentSize: 64 << 10}
+	b := open(t, dir, options)
+	put := func(n int) error {
+		_, err := b.Commit(ctx, &outbox.Batch{Entries: []outbox.Entry{entry(n, 5000)}})
+		return err
+	}
+	n := 0
+	for ; ; n++ {
+		err := put(n)
+		if errors.Is(err, outbox.ErrFull) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := b.TryLease(outbox.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Quarantine(refused(l.Entries()[0].ID)); err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
+	if s := b.Stats(); n < 50 || s.Quarantined != int64(n) || s.Pending != 0 {
+		t.Fatalf("full with %d: %+v", n, s)
+	}
+	b.Close()
+	b = open(t, dir, options)
+	if s := b.Stats(); s.Quarantined != int64(n) {
+		t.Fatalf("after a restart %+v", s)
+	}
+	if err := put(n); !errors.Is(err, outbox.ErrFull) {
+		t.Fatalf("after a restart: %v", err)
+	}
+	var ids []outbox.ID
+	if err := b.ScanStates(func(i outbox.Info) bool {
+		ids = append(ids, i.ID)
+		return true
+	}, outbox.Quarantined); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Drop(ids[:n/2]...); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.WaitRoom(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(n); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestManyWorkersAgainstManyWriters(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir, outbox.Options{SegmentSize: 64 << 10, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
