@@ -63,7 +63,7 @@ type Capture struct {
 	profile   string // of what decides how a ledger is understood
 
 	mu       sync.Mutex
-	owners   map[string]*Session // by session key
+	owners   map[string]*Session // by session key, without the version
 	outcomes Outcomes
 }
 

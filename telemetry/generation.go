@@ -100,22 +100,36 @@ func (s *Session) older() (key string, cur cursor, ok bool, err error) {
 	return "", cursor{}, false, nil
 }
 
+// generations is the part of a session's key that all its generations have: one
+// source has them all, so a newer one waits until the older one is let go.
+func generations(key string) string {
+	key, _, _ = strings.Cut(key, "/")
+	return key
+}
+
+// superseded tells whether a newer generation of the session has been captured:
+// an older file brings nothing then.
+func (s *Session) superseded() bool {
+	for v := s.header.Version + 1; ; v++ {
+		if _, err := session.DialectOf(v); err != nil {
+			return false // no capture knows such a version
+		}
+		if _, ok := s.c.cfg.Outbox.Cursor(fmt.Sprintf("%s%s/%d", cursorPrefix, generations(s.key), v)); ok {
+			return true
+		}
+	}
+}
+
 // succeed makes the session go on where an older generation of it stands. A
 // session that has none is left alone; one whose place is not to be found exactly
-// is held.
+// is held; and one that has a newer generation is ErrTaken.
 func (s *Session) succeed(ctx context.Context, p *Progress) error {
+	if s.durable == nil && s.superseded() {
+		return ErrTaken
+	}
 	oldKey, old, ok, err := s.older()
 	if err != nil || !ok {
 		return err
-	}
-	s.c.mu.Lock()
-	owner := s.c.owners[oldKey]
-	s.c.mu.Unlock()
-	if owner != nil && owner != s {
-		if s.opts.Independent {
-			return nil
-		}
-		return ErrTaken // until the older file is let go
 	}
 	s.sleep()
 	from, err := session.DialectOf(old.version)

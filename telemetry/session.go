@@ -57,10 +57,6 @@ var ErrReplaced = errors.New("the source has another session now")
 type SessionOptions struct {
 	// FromNow makes a session that is met for the first time start at its end.
 	FromNow bool
-	// Independent lets a generation of a session be captured whole while another
-	// source has an older one. Without it that is ErrTaken: the older one has to be
-	// let go first, and the newer one goes on where it stood.
-	Independent bool
 }
 
 // Progress is what a Pull has come to.
@@ -235,7 +231,7 @@ func (s *Session) meet() error {
 	defer led.Close()
 	header := *led.Header()
 	key := sessionKey(s.c.cfg.Installation.Key, &header)
-	if err := s.c.own(key, s); err != nil {
+	if err := s.c.own(generations(key), s); err != nil {
 		return err
 	}
 	id := validUTF8(header.ID)
@@ -255,7 +251,7 @@ func (s *Session) meet() error {
 // unmeet forgets which session the source has.
 func (s *Session) unmeet() {
 	if s.key != "" {
-		s.c.disown(s.key, s)
+		s.c.disown(generations(s.key), s)
 		s.key = ""
 	}
 }

@@ -95,6 +95,9 @@ func cmdSameRecords(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		sets[i] = map[string]string{}
 		for _, r := range list {
+			if r.Attrs["otel_bridge.op"] != nil {
+				continue // numbered by installation
+			}
 			content, err := json.Marshal([]any{r.Scope, r.Record.TimeUnixNano, r.Record.SeverityNumber, r.Record.EventName, r.Attrs, r.Body})
 			ts.Check(err)
 			if old, twice := sets[i][r.uid()]; twice && old != string(content) {

@@ -38,7 +38,7 @@ func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry
 		c.redaction = telemetry.NewRedaction(telemetry.NewEngine(cfg.Redact.Engine), in.Key)
 	}
 	c.keeper = newKeeper(o.Log, func(path string, fromNow bool) puller {
-		opts := telemetry.SessionOptions{FromNow: fromNow, Independent: c.finished}
+		opts := telemetry.SessionOptions{FromNow: fromNow}
 		return &capturing{c.Capture.Session(c.source(path), opts), c}
 	})
 	c.keeper.idleAfter = cfg.SessionIdle
