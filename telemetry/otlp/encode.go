@@ -10,7 +10,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/otel-bridge/otel-bridge/session"
 	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
@@ -95,7 +94,7 @@ func (e *encoder) reset() {
 // JSON, leaves the buffer as it was.
 func (e *encoder) add(r *telemetry.Record) (encoded, error) {
 	if len(r.Body) > 0 && !e.json {
-		if err := session.ValidJSON(r.Body); err != nil {
+		if err := telemetry.CheckBody(r.Body); err != nil {
 			return encoded{}, err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/otel-bridge/otel-bridge/session"
 	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
@@ -75,14 +74,14 @@ func (p *parser) any(dst []byte, tag byte, depth int) []byte {
 	case 'n':
 		return append(dst, tag, 0)
 	}
-	n, _ := session.ParseNumber(p.b[start:p.i])
-	if n.IsInt {
+	integer, double, isInt := telemetry.BodyNumber(p.b[start:p.i])
+	if isInt {
 		at := len(dst) + 1
-		dst = binary.AppendUvarint(append(dst, tag, 0, anyInt), uint64(n.Int))
+		dst = binary.AppendUvarint(append(dst, tag, 0, anyInt), uint64(integer))
 		dst[at] = byte(len(dst) - at - 1)
 		return dst
 	}
-	return binary.LittleEndian.AppendUint64(append(dst, tag, 9, anyDouble), math.Float64bits(n.Float))
+	return binary.LittleEndian.AppendUint64(append(dst, tag, 9, anyDouble), math.Float64bits(double))
 }
 
 // list appends an object or an array.
@@ -132,7 +131,7 @@ func (p *parser) object(dst []byte, depth int) []byte {
 		dst = append(append(dst, listValue), zeros[:reserved]...)
 		if len(key) > len(`""`) {
 			at := len(dst) + 1
-			dst = session.AppendString(append(dst, pairKey, 0), key)
+			dst = telemetry.AppendText(append(dst, pairKey, 0), key)
 			dst = closeLength(dst, at, 1)
 			m.key = len(dst) - m.from - 1 - reserved // so long is the field
 		}
@@ -200,7 +199,7 @@ func appendJSONString(dst []byte, tag byte, raw []byte) []byte {
 	at := len(dst) + 1
 	dst = append(append(dst, tag), zeros[:outside]...)
 	dst = append(append(dst, anyString), zeros[:inside]...)
-	dst = session.AppendString(dst, raw)
+	dst = telemetry.AppendText(dst, raw)
 	dst = closeLength(dst, at+outside+1, inside)
 	return closeLength(dst, at, outside)
 }
