@@ -295,10 +295,12 @@ func (r *crashRig) finish() {
 	t.Helper()
 	r.retry()
 	r.closeLedgers()
-	deadline := time.Now().Add(scriptPatience)
-	late := func(*receiver.Server) bool { return time.Now().After(deadline) }
-	for _, file := range r.exports {
-		if killed, errs := r.run(nil, receiver.Behavior{}, nil, r.export(file), late); killed {
+	late := func() func(*receiver.Server) bool {
+		deadline := time.Now().Add(scriptPatience + time.Duration(r.life)*100*time.Millisecond)
+		return func(*receiver.Server) bool { return time.Now().After(deadline) }
+	}
+	if len(r.exports) > 0 {
+		if killed, errs := r.run(nil, receiver.Behavior{}, nil, r.export(r.exports...), late()); killed {
 			t.Fatalf("export does not end\n%s", errs)
 		}
 	}
@@ -306,7 +308,7 @@ func (r *crashRig) finish() {
 	for _, n := range r.rows {
 		all += n
 	}
-	next := time.Now()
+	next, tooLate := time.Now(), late()
 	_, errs := r.run(nil, receiver.Behavior{}, nil, r.sidecar(), func(srv *receiver.Server) bool {
 		if time.Now().Before(next) {
 			return false
@@ -318,7 +320,7 @@ func (r *crashRig) finish() {
 			}
 		})
 		next = time.Now().Add(100 * time.Millisecond)
-		return len(r.got)+len(fresh) == all || late(srv)
+		return len(r.got)+len(fresh) == all || tooLate(srv)
 	})
 	if len(r.got) != all {
 		t.Fatalf("%d of %d records arrived\n%s", len(r.got), all, errs)
@@ -342,8 +344,8 @@ func (r *crashRig) retry() {
 
 func (r *crashRig) sidecar() []string { return []string{"run", "--config", r.cfg} }
 
-func (r *crashRig) export(file string) []string {
-	return []string{"export", "--mode", "FULL", "--data-dir", filepath.Join(r.dir, "data"), file}
+func (r *crashRig) export(files ...string) []string {
+	return append([]string{"export", "--mode", "FULL", "--data-dir", filepath.Join(r.dir, "data")}, files...)
 }
 
 // finished writes a session that does not grow, to be exported.

@@ -1,9 +1,13 @@
 // Package otlp delivers the records of an outbox to one OTLP/HTTP receiver,
 // through the OpenTelemetry exporter otlploghttp, and loses none.
 //
-//	Source ──lease──▶ convert ──▶ otlploghttp ──▶ transport ──▶ receiver
-//	  ▲               (one a worker)              judges the answer
+//	Source ──lease──▶ encode ──▶ otlploghttp ──▶ transport ──▶ receiver
+//	  ▲               (one a worker)             puts the body in,
+//	  │                                          judges the answer
 //	  └── ack / quarantine / give back ◀── split, retry, hold ◀──┘
+//
+// Bodies are written from the stored records, not by way of the SDK's: why
+// stands at the transport. They mean what the SDK would send.
 //
 // What an answer means:
 //

@@ -213,6 +213,13 @@ func (w *worker) prepare(e *outbox.Leased) (item, *outbox.Refused) {
 	if it.encoded, err = w.encode.add(rec); err != nil {
 		return it, refuse(ReasonUndecoded)
 	}
+	// What stands around a record is small.
+	if limit := w.d.cfg.MaxRequestBytes; it.to-it.from > limit/2 {
+		if size := w.encode.layout([]item{it}).size; size > limit {
+			out := it.refusal(ReasonOverLimit, outbox.OutcomeRefused, fmt.Sprintf("request of %d bytes is over the sender's limit of %d", size, limit))
+			return it, &out
+		}
+	}
 	return it, nil
 }
 
@@ -235,16 +242,10 @@ func (w *worker) step(ctx context.Context, b *batch) (bool, error) {
 		b.spans = append(b.spans, span{s.from + most, s.to})
 		s.to = s.from + most
 	}
-	part, size := w.fit(b, s)
-	if part.to < s.to {
+	if n := w.fit(b, s); n < s.len() {
 		w.d.counts.splits.Add(1)
-		b.spans = append(b.spans, span{part.to, s.to})
-		s = part
-	}
-	if size > w.d.cfg.MaxRequestBytes { // a single record
-		words := fmt.Sprintf("request of %d bytes is over the sender's limit of %d", size, w.d.cfg.MaxRequestBytes)
-		b.bad = append(b.bad, b.refusals(s, ReasonOverLimit, outbox.OutcomeRefused, words)...)
-		return false, w.putAside(ctx, b, 1)
+		b.spans = append(b.spans, span{s.from + n, s.to})
+		s.to = s.from + n
 	}
 	t, err := w.d.circuit.enter(ctx)
 	if err != nil {
@@ -253,21 +254,18 @@ func (w *worker) step(ctx context.Context, b *batch) (bool, error) {
 	return w.act(ctx, b, s, t, w.send(ctx, b, s))
 }
 
-// fit returns the part of s, from its start, that makes a request within the
-// limits, of the sender and of what is known of the receiver, and the request's
-// size. A single record is never too large here.
-func (w *worker) fit(b *batch, s span) (span, int) {
+// fit returns how many records of s, from its start, make a request within the
+// limits, of the sender and of what is known of the receiver; at least one.
+func (w *worker) fit(b *batch, s span) int {
 	limit := w.d.cfg.MaxRequestBytes
 	if known := b.sizeLimit(w.d.circuit.sizeLimit()); known > 0 {
 		limit = min(limit, known)
 	}
 	size := func(n int) int { return w.encode.layout(b.items[s.from : s.from+n]).size }
-	all := size(s.len())
-	if all <= limit || s.len() == 1 {
-		return s, all
+	if s.len() == 1 || size(s.len()) <= limit {
+		return s.len()
 	}
-	n := max(1, sort.Search(s.len(), func(n int) bool { return size(n+1) > limit }))
-	return span{s.from, s.from + n}, size(n)
+	return max(1, sort.Search(s.len(), func(n int) bool { return size(n+1) > limit }))
 }
 
 // act does what a verdict asks for and gives the ticket back.
@@ -307,7 +305,6 @@ func (w *worker) act(ctx context.Context, b *batch, s span, t ticket, v verdict)
 		}
 		w.d.counts.unknown.Add(int64(len(unknown)))
 		return false, nil
-
 	}
 	return w.refused(ctx, b, s, t, v) // refusedAll or tooLarge
 }
@@ -318,8 +315,7 @@ func (w *worker) refused(ctx context.Context, b *batch, s span, t ticket, v verd
 	if v.outcome == tooLarge {
 		reason = ReasonTooLarge
 	}
-	switch {
-	case s.len() > 1:
+	if s.len() > 1 {
 		w.d.circuit.answered(t, false)
 		if v.outcome == tooLarge && (b.tooLarge == 0 || v.size < b.tooLarge) {
 			b.tooLarge = v.size
@@ -417,19 +413,24 @@ func join(a, b string) string {
 	return a + ": " + b
 }
 
-// refusals are the items of s for quarantine, as sent.
+// refusals are the items of s for quarantine.
 func (b *batch) refusals(s span, reason, outcome, words string) []outbox.Refused {
 	out := make([]outbox.Refused, 0, s.len())
-	for _, it := range b.items[s.from:s.to] {
-		r := outbox.Refused{ID: it.id, Reason: reason, Outcome: outcome, ReceiverWords: words}
-		if it.record != nil {
-			if payload, err := it.record.AppendBinary(nil); err == nil {
-				r.Payload = payload
-			}
-		}
-		out = append(out, r)
+	for i := s.from; i < s.to; i++ {
+		out = append(out, b.items[i].refusal(reason, outcome, words))
 	}
 	return out
+}
+
+// refusal is the item for quarantine, as sent.
+func (it *item) refusal(reason, outcome, words string) outbox.Refused {
+	r := outbox.Refused{ID: it.id, Reason: reason, Outcome: outcome, ReceiverWords: words}
+	if it.record != nil {
+		if payload, err := it.record.AppendBinary(nil); err == nil {
+			r.Payload = payload
+		}
+	}
+	return r
 }
 
 func (w *worker) split(b *batch, s span) {
