@@ -17,9 +17,14 @@ import (
 //
 // where the last is not in a cursor, since nothing is decided about it.
 type Outcomes struct {
-	Read, Exported, Withheld, Elided, Inherited, OutOfScope int64
+	Read       int64 `json:"read"`
+	Exported   int64 `json:"exported"`
+	Withheld   int64 `json:"withheld"`
+	Elided     int64 `json:"elided"`
+	Inherited  int64 `json:"inherited"`
+	OutOfScope int64 `json:"out_of_scope"`
 	// Attempts counts ops records of attempts; they are no events.
-	Attempts int64
+	Attempts int64 `json:"attempts"`
 }
 
 // Add adds o's counts.

@@ -57,7 +57,7 @@ func (l *loader) defaultDataDir() {
 // checkDataDir warns of a data directory that was made by hand and let others
 // in; validate refuses it. The path is not told: health pages repeat warnings.
 func (l *loader) checkDataDir() {
-	if !l.transport || l.opts.NoData || !checksPermissions {
+	if !l.transport || l.opts.NoData || l.opts.AllSections || !checksPermissions {
 		return
 	}
 	st, err := os.Stat(l.cfg.Outbox.Dir)
