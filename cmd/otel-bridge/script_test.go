@@ -66,6 +66,7 @@ func TestScripts(t *testing.T) {
 			"lines":       cmdLines,
 			"awaitmetric": cmdAwaitMetric,
 			"samerecords": cmdSameRecords,
+			"tamper":      cmdTamper,
 		},
 	})
 }

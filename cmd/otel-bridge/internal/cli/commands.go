@@ -11,6 +11,7 @@ func (a *app) commands() []*cobra.Command {
 		a.sink(),
 		a.validate(),
 		a.verify(),
+		a.audit(),
 		a.surface(),
 		a.redact(),
 		a.outbox(),

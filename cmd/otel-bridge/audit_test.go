@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	collogs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/otel-bridge/otel-bridge/internal/receiver"
+)
+
+// tamper KIND IN OUT [ARG] writes a sink's file anew:
+//
+//	drop     without the record of the event with seq ARG of each session
+//	alter    with a string in that record's body changed
+//	double   with an altered copy behind that record
+//	repeat   with every request twice
+//	reverse  requests and records in the opposite order
+//	cut      without the last byte
+//	forge    every summary says that nothing was withheld or refused
+//	unlink   without the summary numbered ARG
+//	unkey    without bridge.started
+//	shift    that record under another seq
+func cmdTamper(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: tamper kind in out [arg]")
+	}
+	kind, arg := args[0], ""
+	if len(args) > 3 {
+		arg = args[3]
+	}
+	text, err := os.ReadFile(ts.MkAbs(args[1]))
+	ts.Check(err)
+	var requests []*collogs.ExportLogsServiceRequest
+	for line := range bytes.Lines(text) {
+		req, err := receiver.ParseJSON(bytes.TrimSpace(line))
+		ts.Check(err)
+		requests = append(requests, req)
+	}
+	hits := 0
+	for _, req := range requests {
+		for _, rl := range req.ResourceLogs {
+			for _, sl := range rl.ScopeLogs {
+				var out []*logs.LogRecord
+				for _, rec := range sl.LogRecords {
+					n := len(out)
+					out = append(out, tampered(kind, arg, rec)...)
+					if len(out) != n+1 || !proto.Equal(out[n], rec) {
+						hits++
+					}
+				}
+				if kind == "reverse" {
+					slices.Reverse(out)
+				}
+				sl.LogRecords = out
+			}
+		}
+	}
+	switch kind {
+	case "reverse":
+		slices.Reverse(requests)
+	case "repeat":
+		requests = append(requests, requests...)
+	case "cut":
+	default:
+		if hits == 0 {
+			ts.Fatalf("nothing to %s", kind)
+		}
+	}
+	var b []byte
+	for _, req := range requests {
+		b = append(receiver.AppendJSON(b, req), '\n')
+	}
+	if kind == "cut" {
+		b = b[:len(b)-1]
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b, 0o600))
+}
+
+func tampered(kind, arg string, rec *logs.LogRecord) []*logs.LogRecord {
+	attrs := plainMap(rec.Attributes)
+	op, _ := attrs["otel_bridge.op"].(string)
+	seq, isEvent := attrs["event.seq"].(int64)
+	mine := isEvent && op == "" && arg != "" && seq == int64(atoi(arg))
+	changed := func() *logs.LogRecord {
+		c := proto.Clone(rec).(*logs.LogRecord)
+		if !changeString(c.Body) {
+			c.Body = &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: "{}"}}
+		}
+		return c
+	}
+	switch {
+	case kind == "drop" && mine:
+		return nil
+	case kind == "alter" && mine:
+		return []*logs.LogRecord{changed()}
+	case kind == "double" && mine:
+		return []*logs.LogRecord{rec, changed()}
+	case kind == "shift" && mine:
+		c := proto.Clone(rec).(*logs.LogRecord)
+		for _, kv := range c.Attributes {
+			if kv.Key == "event.seq" {
+				kv.Value = &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: seq + 1}}
+			}
+		}
+		return []*logs.LogRecord{c}
+	case kind == "unlink" && op == "session.summary" && plainValue(rec.Body).(map[string]any)["span"] == int64(atoi(arg)):
+		return nil
+	case kind == "unkey" && op == "bridge.started":
+		return nil
+	case kind == "forge" && op == "session.summary":
+		return []*logs.LogRecord{changed()}
+	}
+	return []*logs.LogRecord{rec}
+}
+
+func atoi(s string) int {
+	n := 0
+	for _, c := range s {
+		n = 10*n + int(c-'0')
+	}
+	return n
+}
+
+// changeString changes the first string in a value, but for one that summaries
+// are bound by.
+func changeString(v *common.AnyValue) bool {
+	switch v := v.GetValue().(type) {
+	case *common.AnyValue_StringValue:
+		v.StringValue += "!"
+		return true
+	case *common.AnyValue_KvlistValue:
+		for _, kv := range v.KvlistValue.Values {
+			if kv.Key != "first_uid" && kv.Key != "key" && kv.Key != "previous" && changeString(kv.Value) {
+				return true
+			}
+		}
+	case *common.AnyValue_ArrayValue:
+		for _, e := range v.ArrayValue.Values {
+			if changeString(e) {
+				return true
+			}
+		}
+	}
+	return false
+}

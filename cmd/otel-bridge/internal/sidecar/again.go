@@ -1,0 +1,35 @@
+package sidecar
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
+	"github.com/otel-bridge/otel-bridge/session/jsonl"
+	"github.com/otel-bridge/otel-bridge/telemetry"
+)
+
+// FinishedSource is a session file of which the accepted prefix is read.
+func FinishedSource(cfg *config.Config, path string) telemetry.Source {
+	return telemetry.FinishedFile(path, eventTypes(cfg), jsonl.WithMaxLine(int(cfg.MaxLineBytes)))
+}
+
+// BodiesOf is the capture that a configuration asks for, as far as it decides
+// what bodies look like. Tokens are those of the configuration's data directory,
+// where it is at hand.
+func BodiesOf(cfg *config.Config) (telemetry.Config, error) {
+	out := telemetry.Config{EventTypes: eventTypes(cfg), MaxRecordBytes: int(cfg.MaxRecordBytes), Installation: telemetry.NewInstallation()}
+	if _, err := os.Stat(filepath.Join(cfg.Outbox.Dir, telemetry.InstallationFile)); err == nil {
+		if out.Installation, err = telemetry.OpenInstallation(cfg.Outbox.Dir); err != nil {
+			return out, err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return out, err
+	}
+	if !cfg.Redact.None && cfg.Redact.Engine != nil {
+		out.Redaction = telemetry.NewRedaction(telemetry.NewEngine(cfg.Redact.Engine), out.Installation.Key)
+	}
+	return out, nil
+}
