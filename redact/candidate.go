@@ -94,6 +94,20 @@ func (c *Candidate) RunEnd(from, most int, class int, ok func(text []byte, i int
 // Skipped is the position that Skip was called with, 0 at first.
 func (c *Candidate) Skipped() int { return c.s.skip[c.rule.index] }
 
+// StringStart is where the string of a joined text begins in which the literal
+// begins; 0 in other texts.
+func (c *Candidate) StringStart() int {
+	if !c.v.joined {
+		return 0
+	}
+	for i := c.v.segAt(c.start); i > 0; i-- {
+		if c.v.segs[i].gap {
+			return int(c.v.segs[i].pos)
+		}
+	}
+	return 0
+}
+
 // edge reports whether pos is a limit of one of the strings of a joined view.
 func (v *view) edge(pos int) bool {
 	if pos <= 0 || pos >= len(v.text) {

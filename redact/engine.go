@@ -344,7 +344,9 @@ var ErrInvalidJSON = errors.New("redact: the input is not one JSON value")
 var ErrInternal = errors.New("redact: internal failure")
 
 // JSON redacts one JSON value and appends the result to dst. The output is
-// valid JSON, and every byte outside of a match is the input's. On an error
+// valid JSON, and every byte outside of a match is the input's: where the
+// report's Counts are empty, it is src, byte for byte, and a caller that has
+// checked src need not check it. On an error
 // the returned slice is dst as it was, and the input must not be passed on:
 // ErrInvalidJSON (wrapped, with the offset) or ErrInternal. dst and src must
 // not overlap.

@@ -56,6 +56,9 @@ type allowRegex struct {
 // follows the name, which is decided without the expression.
 const assignment = `(?:[ \t\w.-]{0,20})[\s'"]{0,3}(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)`
 
+// groupedAssignment is the same where the vendor's name is in a group with it.
+const groupedAssignment = `(?:[ \t\w.-]{0,20})[\s'"]{0,3})(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)`
+
 func compile(r Rule, index int, precedence Rank) (*rule, error) {
 	c := &rule{Rule: r, index: int32(index), precedence: precedence, marker: []byte("[REDACTED:" + r.ID + "]"), native: r.Find != nil}
 	for i := range r.Allowlists {
@@ -82,8 +85,11 @@ func compile(r Rule, index int, precedence Rank) (*rule, error) {
 	}
 	c.re = re
 	c.anchor, c.anchored = findAnchor(mustParse(r.Regex))
-	if i := strings.Index(r.Regex, assignment); i >= 0 && strings.Count(r.Regex, assignment) == 1 {
-		c.semiGeneric(r.Regex[:i])
+	for _, part := range [...]string{assignment, groupedAssignment} {
+		if i := strings.Index(r.Regex, part); i >= 0 && strings.Count(r.Regex, part) == 1 {
+			c.semiGeneric(r.Regex[:i])
+			break
+		}
 	}
 	if len(r.Keywords) > 0 && c.anchored {
 		for _, l := range c.anchor.literals {

@@ -57,6 +57,7 @@ type scan struct {
 	seenGate []bool
 	gates    []int32
 	skip     []int
+	openEnd  []int    // by rule: where the class ends that follows an anchor
 	blobs    []window // stretches of base64 data in the current text
 	marks    []window // our own markers in the current text
 	memo     memo
@@ -64,12 +65,15 @@ type scan struct {
 
 	views   []*view // slab
 	used    int
-	most    int // how many of them this call has used at once
+	most    int        // how many of them this call has used at once
+	chunk   []byte     // room for unescaped strings
 	bufs    []*builder // slab
 	usedBuf int
 	joins   []joinPiece
 	members []member
 	keys    map[string]keyInfo
+	short   *shortCache
+	passed  int // matches that were found and not taken: the path is not selected, or they are markers
 	out     []byte
 	work    [2][]byte
 }
@@ -92,8 +96,8 @@ type joinPiece struct {
 }
 
 func newScan(e *Engine) *scan {
-	s := &scan{e: e, windows: make([][]window, len(e.rules)), seenGate: make([]bool, len(e.rules)), skip: make([]int, len(e.rules)),
-		keys: map[string]keyInfo{}, pathOf: -1}
+	s := &scan{e: e, windows: make([][]window, len(e.rules)), seenGate: make([]bool, len(e.rules)), skip: make([]int, len(e.rules)), openEnd: make([]int, len(e.rules)),
+		keys: map[string]keyInfo{}, short: new(shortCache), pathOf: -1}
 	return s
 }
 
@@ -132,6 +136,10 @@ func (s *scan) reset() {
 			break
 		}
 	}
+	if cap(s.chunk) > maxKept {
+		s.chunk = nil
+	}
+	s.chunk = s.chunk[:0]
 	if cap(s.hits) > maxKept/8 {
 		s.hits = nil
 	}
@@ -154,6 +162,16 @@ func (s *scan) newView() *view {
 	s.most = max(s.most, s.used)
 	*v = view{}
 	return v
+}
+
+// room is n bytes that nobody else has, empty.
+func (s *scan) room(n int) []byte {
+	if cap(s.chunk)-len(s.chunk) < n {
+		s.chunk = make([]byte, 0, max(n, 64<<10))
+	}
+	from := len(s.chunk)
+	s.chunk = s.chunk[:from+n]
+	return s.chunk[from:from:len(s.chunk)]
 }
 
 func (s *scan) newBuilder() *builder {
@@ -364,10 +382,8 @@ func (s *scan) emit(v *view, start, end int, r *rule) {
 	if start >= end {
 		return
 	}
-	if len(r.paths) > 0 && !s.pathSelected(r) {
-		return
-	}
-	if len(s.marks) > 0 && onlyMarkers(v.text, start, end, s.marks) {
+	if len(r.paths) > 0 && !s.pathSelected(r) || len(s.marks) > 0 && onlyMarkers(v.text, start, end, s.marks) {
+		s.passed++
 		return
 	}
 	p := span{rule: r.index, path: s.pathIndex(), token: -1, depth: int8(min(v.depth, 100))}
@@ -414,7 +430,7 @@ func (s *scan) up(v *view, start, end int, p span) {
 			p.quotes = 0
 		}
 	}
-	if v.parent == nil && v.segs == nil {
+	if v.parent == nil && v.segs == nil { // the root has no escapes
 		p.start, p.end = int32(v.base+start), int32(v.base+end)
 		s.spans = append(s.spans, p)
 		return
@@ -559,6 +575,16 @@ func (s *scan) hitRules(v *view, hits []hit) {
 			}
 			lo := max(end-int(s.e.machine.length[h.literal])-r.anchor.before-utf8.UTFMax, 0)
 			hi := min(addWidth(end, r.anchor.after)+utf8.UTFMax, len(text))
+			if u.cond != nil && u.cond.open != nil && u.cond.rest < unbounded {
+				if s.openEnd[r.index] < end {
+					e := end
+					for e < hi && u.cond.open[text[e]] {
+						e++
+					}
+					s.openEnd[r.index] = e
+				}
+				hi = min(s.openEnd[r.index]+u.cond.rest+utf8.UTFMax, hi)
+			}
 			for lo > 0 && lo < len(text) && !utf8.RuneStart(text[lo]) {
 				lo--
 			}
@@ -576,6 +602,7 @@ func (s *scan) hitRules(v *view, hits []hit) {
 	for _, r := range s.touched {
 		w := s.windows[r.index]
 		s.windows[r.index] = w[:0]
+		s.openEnd[r.index] = 0
 		if r.native {
 			s.skip[r.index] = 0
 			continue
@@ -827,9 +854,11 @@ func (s *scan) digits(v *view) {
 		n := end - start
 		if end < len(text) && separates[text[end]] {
 			// Digits before have had their turn, and would have come this far.
-			for end < len(text) && numeric(text, end) {
+			for end < len(text) {
 				if digit(text[end]) {
 					n++
+				} else if !separates[text[end]] || !numeric(text, end) {
+					break
 				}
 				end++
 			}

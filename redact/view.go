@@ -15,15 +15,19 @@ import (
 type view struct {
 	text   []byte
 	parent *view
-	segs   []seg // nil: text is parent.text[base:base+len(text)]
+	segs   []seg // nil: text is parent.text[base:base+len(text)], unless escaped says otherwise
 	base   int
-	whole  int      // > 0: a match anywhere replaces parent[base:base+whole]
-	number bool     // the view is a JSON number: its replacement needs quotes
-	plain  bool     // ASCII without control characters that hide something
-	joined bool     // pieces of several strings; number rules are careful here
-	blobs  []window // stretches of base64 data, where match has found some
-	nested int      // how many JSON strings lie around the text; < 0: unknown
-	depth  int      // decode steps from the root
+	// > 0: text is what the JSON string content parent.text[base:base+escaped]
+	// means. The segments are made when somebody asks: most strings hold
+	// nothing to replace.
+	escaped int
+	whole   int      // > 0: a match anywhere replaces parent[base:base+whole]
+	number  bool     // the view is a JSON number: its replacement needs quotes
+	plain   bool     // ASCII without control characters that hide something
+	joined  bool     // pieces of several strings; number rules are careful here
+	blobs   []window // stretches of base64 data, where match has found some
+	nested  int      // how many JSON strings lie around the text; < 0: unknown
+	depth   int      // decode steps from the root
 }
 
 // seg maps the view's bytes from pos up to the next seg's pos. Unless unit is
@@ -34,6 +38,15 @@ type seg struct {
 	unit           bool
 	gap            bool // what lies before is another string: a match is cut here
 	dead           bool // the bytes exist only in the view
+}
+
+// mapped makes the segments of an escaped string.
+func (v *view) mapped() {
+	if v.escaped > 0 && v.segs == nil {
+		var b builder
+		b.unescape(v.parent.text[v.base:v.base+v.escaped], v.base)
+		v.segs = b.segs
+	}
 }
 
 func (v *view) segAt(pos int) int {
@@ -53,6 +66,7 @@ func (v *view) ranges(start, end int, fn func(start, end int)) {
 		fn(v.base, v.base+v.whole)
 		return
 	}
+	v.mapped()
 	if v.segs == nil {
 		fn(v.base+start, v.base+end)
 		return
@@ -130,7 +144,9 @@ func (b *builder) dead(text []byte) {
 // the root: positions are mapped through the piece's own chain.
 func (b *builder) piece(v *view) {
 	first := len(b.segs)
-	if v.segs == nil {
+	if v.escaped > 0 {
+		b.unescape(v.parent.text[v.base:v.base+v.escaped], v.base)
+	} else if v.segs == nil {
 		b.segs = append(b.segs, seg{pos: int32(len(b.text)), raw: int32(v.base), rlen: int32(len(v.text))})
 		b.text = append(b.text, v.text...)
 	} else {
@@ -142,6 +158,23 @@ func (b *builder) piece(v *view) {
 	}
 	if first < len(b.segs) {
 		b.segs[first].gap = true
+	}
+}
+
+// appendUnescaped appends what unescape makes of text.
+func appendUnescaped(dst, text []byte) []byte {
+	for {
+		j := bytes.IndexByte(text, '\\')
+		if j < 0 {
+			return append(dst, text...)
+		}
+		dst = append(dst, text[:j]...)
+		text = text[j:]
+		var n int
+		if dst, n = decodeEscape(dst, text); n == 0 {
+			dst, n = append(dst, '\\'), 1
+		}
+		text = text[n:]
 	}
 }
 

@@ -316,9 +316,7 @@ func (s *scan) stringView(v *view, start, end int, escaped bool) *view {
 		d.text, d.base = v.text[start:end], start
 		return d
 	}
-	b := s.newBuilder()
-	b.unescape(v.text[start:end], start)
-	d.text, d.segs = b.text, b.segs
+	d.text, d.base, d.escaped = appendUnescaped(s.room(end-start), v.text[start:end]), start, end-start
 	return d
 }
 
@@ -541,6 +539,10 @@ func (s *scan) stringValue(v *view, ctx context) {
 	if len(text) < 3 {
 		return
 	}
+	if len(text) <= maxShort && ctx.name == nil && v.plain && v.escaped == 0 && v.segs == nil {
+		s.shortText(v)
+		return
+	}
 	if looksLikeJSON(text) && s.nestedJSON(v) {
 		return
 	}
@@ -634,7 +636,9 @@ func (s *scan) join(v *view, first int) {
 	if len(pieces) < 2 {
 		return
 	}
-	slices.SortStableFunc(pieces, func(a, b joinPiece) int { return cmp.Compare(a.hash, b.hash) })
+	if !slices.IsSortedFunc(pieces, joinOrder) {
+		slices.SortStableFunc(pieces, joinOrder)
+	}
 	for i := 0; i < len(pieces); {
 		h := pieces[i].hash
 		end := i
@@ -643,7 +647,7 @@ func (s *scan) join(v *view, first int) {
 		}
 		group := pieces[i:end]
 		i = end
-		if len(group) < 2 {
+		if len(group) < 2 || constant(group) {
 			continue
 		}
 		b := s.newBuilder()
@@ -667,6 +671,27 @@ func (s *scan) join(v *view, first int) {
 			s.argv(v, d)
 		}
 	}
+}
+
+func joinOrder(a, b joinPiece) int { return cmp.Compare(a.hash, b.hash) }
+
+// constant: one short word over and over, as the types of a stream's parts.
+func constant(group []joinPiece) bool {
+	first := group[0].v.text
+	if len(first) > maxShort {
+		return false
+	}
+	for _, c := range first {
+		if !(c == '-' || c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z') {
+			return false
+		}
+	}
+	for _, p := range group[1:] {
+		if !bytes.Equal(p.v.text, first) {
+			return false
+		}
+	}
+	return true
 }
 
 // argv looks at an array of command line words with spaces between them.

@@ -33,6 +33,10 @@ type condition struct {
 	boundary bool
 	follow   *[256]bool
 	n        int
+	// What follows is as many bytes of a class as there are, and then at most
+	// rest bytes: the match ends where the text says, not the expression.
+	open *[256]bool
+	rest int
 }
 
 func (a *anchor) each(fn func(literal string, c *condition)) {
@@ -75,7 +79,20 @@ func better(a, b anchor) bool { // is a better than b?
 	if la != lb {
 		return la > lb
 	}
-	return len(a.literals) < len(b.literals)
+	if len(a.literals) != len(b.literals) {
+		return len(a.literals) < len(b.literals)
+	}
+	return a.strict() && !b.strict()
+}
+
+// strict: what follows a literal is known.
+func (a *anchor) strict() bool {
+	for i := range a.conds {
+		if a.conds[i].follow == nil && a.conds[i].open == nil {
+			return false
+		}
+	}
+	return len(a.conds) > 0
 }
 
 func bestAnchor(re *syntax.Regexp) (anchor, bool) {
@@ -123,6 +140,7 @@ func repeated(re *syntax.Regexp) (anchor, bool) {
 		return anchor{}, false
 	}
 	a.after = maxWidth(re)
+	a.each(func(_ string, c *condition) { c.open = nil })
 	return a, true
 }
 
@@ -146,6 +164,17 @@ func concatAnchor(parts []*syntax.Regexp) (anchor, bool) {
 		after[i] = addWidth(after[i+1], maxWidth(parts[i]))
 	}
 	for i, p := range parts {
+		// What is inside of the part knows more of what follows there, so that
+		// it comes first.
+		if a, ok := bestAnchor(p); ok {
+			if i > 0 && a.before == 0 && parts[i-1].Op == syntax.OpWordBoundary {
+				a.each(func(l string, c *condition) { c.boundary = wordStart(l) })
+			}
+			a.before = addWidth(a.before, before[i])
+			a.after = addWidth(a.after, after[i+1])
+			a.each(func(_ string, c *condition) { c.rest = addWidth(c.rest, after[i+1]) })
+			consider(a)
+		}
 		// A run of parts that starts here and is known literally.
 		set := []string{""}
 		stop := len(parts)
@@ -171,20 +200,15 @@ func concatAnchor(parts []*syntax.Regexp) (anchor, bool) {
 		var c condition
 		if stop < len(parts) {
 			c.follow, c.n = followClass(parts[stop])
+			if c.open = openClass(parts[stop]); c.open != nil {
+				c.rest = after[stop+1]
+			}
 		}
 		a.each(func(l string, have *condition) {
 			*have = c
 			have.boundary = i > 0 && parts[i-1].Op == syntax.OpWordBoundary && wordStart(l)
 		})
 		consider(a)
-		if a, ok := bestAnchor(p); ok {
-			if i > 0 && a.before == 0 && parts[i-1].Op == syntax.OpWordBoundary {
-				a.each(func(l string, c *condition) { c.boundary = wordStart(l) })
-			}
-			a.before = addWidth(a.before, before[i])
-			a.after = addWidth(a.after, after[i+1])
-			consider(a)
-		}
 	}
 	return best, found
 }
@@ -197,16 +221,36 @@ func followClass(re *syntax.Regexp) (*[256]bool, int) {
 	n := 1
 	switch re.Op {
 	case syntax.OpRepeat:
-		n = min(re.Min, 32)
+		n = min(re.Min, 128)
 		re = re.Sub[0]
 	case syntax.OpPlus:
 		re = re.Sub[0]
 	}
+	t := classBytes(re)
+	if n == 0 || t == nil {
+		return nil, 0
+	}
+	return t, n
+}
+
+// openClass is the class of an unlimited repetition of a class.
+func openClass(re *syntax.Regexp) *[256]bool {
 	for re.Op == syntax.OpCapture {
 		re = re.Sub[0]
 	}
-	if n == 0 || re.Op != syntax.OpCharClass {
-		return nil, 0
+	if re.Op != syntax.OpStar && re.Op != syntax.OpPlus && (re.Op != syntax.OpRepeat || re.Max >= 0) {
+		return nil
+	}
+	return classBytes(re.Sub[0])
+}
+
+// classBytes is the set of bytes of a class's characters, nil for anything else.
+func classBytes(re *syntax.Regexp) *[256]bool {
+	for re.Op == syntax.OpCapture {
+		re = re.Sub[0]
+	}
+	if re.Op != syntax.OpCharClass {
+		return nil
 	}
 	var t [256]bool
 	for i := 0; i < len(re.Rune); i += 2 {
@@ -219,7 +263,7 @@ func followClass(re *syntax.Regexp) (*[256]bool, int) {
 			t[r] = true
 		}
 	}
-	return &t, n
+	return &t
 }
 
 func wordStart(l string) bool { return l != "" && wordByte(l[0]) }

@@ -23,7 +23,7 @@ var build = sync.OnceValue(func() *redact.Policy {
 		{ID: "pii-email", Description: "An e-mail address.", Literals: []string{"@"}, Find: findEmail},
 		{ID: "pii-phone", Description: "A telephone number: E.164, or a national form with a word that says so.", Numbers: true, Find: findPhone, Key: phoneKey, Accept: phoneValue},
 		{ID: "pii-card", Description: "A payment card number: issuer, length and Luhn digit.", Numbers: true, Digits: 12, Find: findCard},
-		{ID: "pii-iban", Description: "An IBAN with the right length and checksum.", Numbers: true, Runs: true, Find: findIBAN},
+		{ID: "pii-iban", Description: "An IBAN with the right length and checksum.", Numbers: true, Digits: 10, Runs: true, Find: findIBAN},
 		{ID: "pii-us-ssn", Description: "A US social security number in its usual form, or with a word that says so.", Numbers: true, Digits: 9, Find: findSSN},
 		{ID: "pii-url-userinfo", Description: "The password in a URL's authority.", Literals: []string{"://"}, Find: shape.UserInfo},
 		{ID: "pii-home", Description: "The user's segment in the path of a home directory.", Literals: []string{"/home/", "/users/", `\users\`, `\home\`, "/documents and settings/", `\documents and settings\`}, Find: findHome},

@@ -64,16 +64,13 @@ func findAssignment(c *redact.Candidate) {
 	a = afterEscape(text, a)
 	// In strings that are put together, a name that begins one of them is not
 	// the end of a name in the one before.
-	for i := c.Start(); c.Joined() && i > a; i-- {
-		if c.Edge(i) {
-			var (
-				low [128]byte
-				buf [16][]byte
-			)
-			if classifyWords(splitWords(text[i:b], low[:], buf[:0])) == excluded {
-				return // first line, num_tokens=820
-			}
-			break
+	if from := c.StringStart(); from > a && mayAssign(text, &name{start: a, end: b}) {
+		var (
+			low [128]byte
+			buf [16][]byte
+		)
+		if classifyWords(splitWords(text[from:b], low[:], buf[:0])) == excluded {
+			return // first line, num_tokens=820
 		}
 	}
 	// Characters beyond ASCII belong to a name only as letters of it; CJK

@@ -80,8 +80,9 @@ var commands = []commandFlags{
 
 func findCommand(c *redact.Candidate) {
 	text, start := c.Text(), c.Start()
-	lit := string(bytes.ToLower(text[start:c.End()]))
-	switch lit {
+	var low [32]byte
+	lit := lower(low[:0], text[start:c.End()])
+	switch string(lit) {
 	case "pass:":
 		findPassColon(c)
 		return
@@ -108,7 +109,7 @@ func findCommand(c *redact.Candidate) {
 		if len(text)-start < len(cmd.name) || !bytes.EqualFold(text[start:start+len(cmd.name)], []byte(cmd.name)) {
 			continue
 		}
-		if lit == "docker login" || lit == "podman login" {
+		if string(lit) == "docker login" || string(lit) == "podman login" {
 			findEcho(c)
 		}
 		findFlags(c, cmd, start+len(cmd.name))

@@ -20,7 +20,8 @@ func headerRule() redact.Rule {
 
 func findHeader(c *redact.Candidate) {
 	text := c.Text()
-	switch lit := string(bytes.ToLower(text[c.Start():c.End()])); lit {
+	var low [32]byte
+	switch string(lower(low[:0], text[c.Start():c.End()])) {
 	case "authorization":
 		findAuthorization(c)
 	case "bearer ":

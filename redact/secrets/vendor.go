@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/otel-bridge/otel-bridge/redact"
 	"github.com/otel-bridge/otel-bridge/redact/internal/shape"
@@ -51,6 +52,27 @@ func vendorLiterals() []string {
 		"discordapp.com/api/webhooks/", "nral", "-us", "q~", ":aa", "ingest.", "sentry.io")
 }
 
+// vendorByLiteral holds the prefixes by what the automaton looks for.
+var vendorByLiteral = func() map[string][]string {
+	m := map[string][]string{}
+	for _, p := range vendorPrefixes {
+		l := strings.ToLower(p)
+		m[l] = append(m[l], p)
+	}
+	return m
+}()
+
+// lower appends b in lower case.
+func lower(dst, b []byte) []byte {
+	for _, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c += 32
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
 func tokenByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
@@ -79,16 +101,17 @@ func hexByte(c byte) bool { return shape.Hex([]byte{c}) }
 func findVendor(c *redact.Candidate) {
 	text, start, end := c.Text(), c.Start(), c.End()
 	lit := text[start:end]
-	// Literals that are not beginnings.
-	switch string(bytes.ToLower(lit)) {
-	case "hooks.slack.com/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/":
-		findWebhook(c)
-		return
-	case "ingest.", "sentry.io":
-		findDSN(c)
-		return
-	case "t3blbkfj", "nral", "-us", "q~", ":aa", ".atlasv1.":
-		findInner(c)
+	var low [32]byte
+	known := vendorByLiteral[string(lower(low[:0], lit))]
+	if known == nil { // a literal that is no beginning
+		switch string(lower(low[:0], lit)) {
+		case "hooks.slack.com/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/":
+			findWebhook(c)
+		case "ingest.", "sentry.io":
+			findDSN(c)
+		default:
+			findInner(c)
+		}
 		return
 	}
 	if start > 0 && tokenByte(text[start-1]) && !(text[start-1] == '-' && start > 1 && !tokenByte(text[start-2])) {
@@ -98,8 +121,8 @@ func findVendor(c *redact.Candidate) {
 		return
 	}
 	prefix := ""
-	for _, p := range vendorPrefixes {
-		if len(p) == len(lit) && string(lit) == p && len(p) > len(prefix) {
+	for _, p := range known {
+		if string(lit) == p {
 			prefix = p
 		}
 	}
