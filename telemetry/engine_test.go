@@ -184,5 +184,6 @@ func BenchmarkCapture(b *testing.B) {
 			red := defaultRedaction()
 			benchmarkCapture(b, path, func(c *Config) { c.Redaction = red })
 		})
+		b.Run(path+"/attested", func(b *testing.B) { benchmarkCapture(b, path, func(c *Config) { c.Attest = true }) })
 	}
 }
