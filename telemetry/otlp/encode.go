@@ -24,6 +24,7 @@ type encoder struct {
 	attrs   []attribute.KeyValue
 	buf     []byte // encoded records
 	keys    []member
+	sizes   []int
 }
 
 // Wire types and tags: field number << 3 | type.
@@ -124,10 +125,10 @@ func (e *encoder) record(dst []byte, r *telemetry.Record) []byte {
 	case e.json:
 		dst = appendAny(dst, recordBody, attribute.StringValue(string(r.Body)))
 	default:
-		p := parser{b: r.Body, keys: e.keys[:0]}
+		p := parser{b: r.Body, keys: e.keys[:0], sizes: e.sizes[:0]}
 		p.space()
 		dst = p.any(dst, recordBody, 0)
-		e.keys = p.keys
+		e.keys, e.sizes = p.keys, p.sizes
 	}
 	e.attrs = r.AppendAttributes(e.attrs[:0])
 	for _, kv := range e.attrs {

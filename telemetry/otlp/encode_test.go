@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
@@ -215,6 +216,57 @@ func TestValuesNestAsDeepAsTelemetrySays(t *testing.T) {
 	}
 }
 
+// Duplicates, long and short lengths on both sides of where sizes are measured
+// beforehand, and more than one such value.
+func TestDeepValuesAreMeasured(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	var value func(depth int) string
+	value = func(depth int) string {
+		if depth == 0 {
+			return fmt.Sprintf(`"%s\\n"`, strings.Repeat("x", rnd.IntN(300)))
+		}
+		in := value(depth - 1)
+		switch rnd.IntN(4) {
+		case 0:
+			return "[" + in + ",0.5,[],{}]"
+		case 1:
+			return `{"a":` + in + `,"b":{"a":` + in + `},"a":[` + strings.Repeat("0.5,", rnd.IntN(40)) + "1]}"
+		case 2:
+			return `{"a":1,"` + strings.Repeat("k", rnd.IntN(200)) + `":` + in + `,"a":2}`
+		}
+		return "[" + in + "]"
+	}
+	for range 300 {
+		body := value(measuredDepth - 4 + rnd.IntN(12))
+		if len(body) > 1<<20 {
+			continue
+		}
+		same(t, false, record("s", 1, `[`+body+`,`+value(rnd.IntN(3))+`,`+body+`]`))
+	}
+}
+
+// A value that nests deep costs a few times what a flat one costs, not a
+// thousand times.
+func TestDeepValuesCostNoMoreThanTheirSize(t *testing.T) {
+	numbers := strings.Repeat("0.5,", 100_000) + "1"
+	flat, deep := record("s", 1, "["+numbers+"]"), record("s", 1, strings.Repeat("[", 999)+numbers+strings.Repeat("]", 999))
+	cost := func(r *telemetry.Record) time.Duration {
+		least := time.Hour
+		for range 5 {
+			var e encoder
+			start := time.Now()
+			if _, err := e.add(r); err != nil {
+				t.Fatal(err)
+			}
+			least = min(least, time.Since(start))
+		}
+		return least
+	}
+	if a, b := cost(flat), cost(deep); b > 10*a {
+		t.Errorf("flat %v, deep %v", a, b)
+	}
+}
+
 func TestRecordsAreGroupedByResourceAndScope(t *testing.T) {
 	other := telemetry.NewResource("https://example.com/schema", attribute.String("service.name", "other"), attribute.Int("n", 5))
 	var records []*telemetry.Record
@@ -330,6 +382,7 @@ func FuzzEncodingIsWhatTheSDKSends(f *testing.F) {
 	f.Add([]byte(`{"a":[1,2.5,"x\n",null,{"b":true,"b":"\ud800"}]}`), "name", uint64(1))
 	f.Add([]byte("\"\xff\""), "\xff", uint64(2))
 	f.Add([]byte(`[[[[{"":""}]]]]`), "", uint64(3))
+	f.Add([]byte(strings.Repeat(`{"a":[`, 12)+`{"a":1,"a":"x"}`+strings.Repeat(`]}`, 12)), "", uint64(4))
 	f.Fuzz(func(t *testing.T, body []byte, name string, seed uint64) {
 		r := record("s", 1, string(body))
 		if session.ValidJSON(body) != nil {

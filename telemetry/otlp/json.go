@@ -17,17 +17,71 @@ import (
 //
 // Lengths stand before what they count, so room for one is reserved by what is
 // left of the text and the content moved where that was wrong. Short values
-// are cheap to move, and for long ones the guess is mostly right.
+// are cheap to move, and for long ones the guess is mostly right. So that a
+// value which nests deep cannot make the same bytes move a thousand times, what
+// lies below measuredDepth is written twice: the first time to learn its sizes.
 type parser struct {
 	b    []byte
 	i    int
 	keys []member // of the objects that are open, for duplicates
+
+	mode  mode
+	sizes []int // of what was opened while measuring, in order
+	next  int   // while sized: the next of them
+	short int   // while measuring: bytes that the room reserved so far lacks
+}
+
+// mode is how a parser knows the length of what it opens.
+type mode uint8
+
+const (
+	guessing mode = iota
+	measuring
+	sized
+)
+
+// measuredDepth is deeper than what ledgers hold.
+const measuredDepth = 16
+
+// room is what was reserved for a length.
+type room struct {
+	at, size int
+	index    int // in sizes, while measuring
+	short    int // of the parser, then
+}
+
+// open reserves room for a length of about guess.
+func (p *parser) open(dst []byte, guess int) ([]byte, room) {
+	r := room{at: len(dst), index: len(p.sizes), short: p.short}
+	switch p.mode {
+	case measuring:
+		p.sizes = append(p.sizes, 0)
+	case sized:
+		guess = p.sizes[p.next]
+		p.next++
+	}
+	r.size = varintSize(guess)
+	return append(dst, zeros[:r.size]...), r
+}
+
+// close writes the length of what followed, and returns how many bytes it takes.
+func (p *parser) close(dst []byte, r room) ([]byte, int) {
+	if p.mode != measuring {
+		n := len(dst) - r.at - r.size
+		return closeLength(dst, r.at, r.size), varintSize(n)
+	}
+	n := len(dst) - r.at - r.size + p.short - r.short
+	p.sizes[r.index] = n
+	p.short += varintSize(n) - r.size
+	return dst, r.size
 }
 
 // member is where a member of an object was written.
 type member struct {
 	from, to int
-	key      int // length of the key's field, 0 for the empty key
+	name     int // where the key's field begins
+	key      int // length of that field, 0 for the empty key
+	short    int // what the parser lacks for it, while measuring
 	dead     bool
 }
 
@@ -86,17 +140,30 @@ func (p *parser) any(dst []byte, tag byte, depth int) []byte {
 
 // list appends an object or an array.
 func (p *parser) list(dst []byte, tag, open byte, depth int) []byte {
-	outer := len(dst) + 1
-	reserved := varintSize(len(p.b) - p.i)
-	dst = append(append(dst, tag), zeros[:reserved]...)
-	inner := len(dst) + 1
-	if open == '{' {
-		dst = p.object(append(append(dst, anyMap), zeros[:reserved]...), depth)
-	} else {
-		dst = p.array(append(append(dst, anyArray), zeros[:reserved]...), depth)
+	if depth == measuredDepth && p.mode == guessing {
+		start, size := p.i, len(dst)
+		p.mode, p.sizes, p.short = measuring, p.sizes[:0], 0
+		dst = p.list(dst, tag, open, depth)[:size]
+		p.mode, p.next, p.i = sized, 0, start
+		dst = p.list(dst, tag, open, depth)
+		p.mode = guessing
+		return dst
 	}
-	dst = closeLength(dst, inner, reserved)
-	return closeLength(dst, outer, reserved)
+	guess := len(p.b) - p.i
+	dst, outer := p.open(append(dst, tag), guess)
+	kind := byte(anyArray)
+	if open == '{' {
+		kind = anyMap
+	}
+	dst, inner := p.open(append(dst, kind), guess)
+	if open == '{' {
+		dst = p.object(dst, depth)
+	} else {
+		dst = p.array(dst, depth)
+	}
+	dst, _ = p.close(dst, inner)
+	dst, _ = p.close(dst, outer)
+	return dst
 }
 
 func (p *parser) array(dst []byte, depth int) []byte {
@@ -118,34 +185,35 @@ func (p *parser) object(dst []byte, depth int) []byte {
 		key := p.b[start:p.i]
 		p.take(':')
 		start = p.i
-		var reserved int
+		guess := 0
 		switch p.b[start] {
 		case '{', '[':
-			reserved = varintSize(len(p.b) - start)
+			guess = len(p.b) - start
 		case '"':
 			p.skipString()
-			reserved = varintSize(len(key) + p.i - start + 4)
-		default:
-			reserved = 1
+			guess = len(key) + p.i - start + 4
 		}
-		dst = append(append(dst, listValue), zeros[:reserved]...)
+		short := p.short
+		var whole room
+		dst, whole = p.open(append(dst, listValue), guess)
 		if len(key) > len(`""`) {
 			at := len(dst) + 1
 			dst = telemetry.AppendText(append(dst, pairKey, 0), key)
 			dst = closeLength(dst, at, 1)
-			m.key = len(dst) - m.from - 1 - reserved // so long is the field
+			m.key = len(dst) - whole.at - whole.size
 		}
 		if p.b[start] == '"' {
 			dst = appendJSONString(dst, pairValue, p.b[start:p.i])
 		} else {
 			dst = p.any(dst, pairValue, depth+1)
 		}
-		dst = closeLength(dst, m.from+1, reserved)
-		m.to = len(dst)
+		var n int
+		dst, n = p.close(dst, whole)
+		m.to, m.name, m.short = len(dst), whole.at+n, p.short-short
 		p.keys = append(p.keys, m)
 		p.take(',')
 	}
-	dst = lastWins(dst, p.keys[first:])
+	dst = p.lastWins(dst, p.keys[first:])
 	p.keys = p.keys[:first]
 	return dst
 }
@@ -155,17 +223,17 @@ const few = 16
 
 // lastWins takes all but the last of the members with one key out of dst, which
 // ends with members.
-func lastWins(dst []byte, members []member) []byte {
+func (p *parser) lastWins(dst []byte, members []member) []byte {
 	if len(members) <= few {
 		for i := range members {
 			for j := i + 1; j < len(members) && !members[i].dead; j++ {
-				members[i].dead = members[i].key == members[j].key && bytes.Equal(members[i].name(dst), members[j].name(dst))
+				members[i].dead = members[i].key == members[j].key && bytes.Equal(members[i].text(dst), members[j].text(dst))
 			}
 		}
 	} else {
 		seen := make(map[string]struct{}, len(members))
 		for i := len(members) - 1; i >= 0; i-- {
-			name := members[i].name(dst)
+			name := members[i].text(dst)
 			_, members[i].dead = seen[string(name)]
 			if !members[i].dead {
 				seen[string(name)] = struct{}{}
@@ -178,18 +246,17 @@ func lastWins(dst []byte, members []member) []byte {
 	}
 	end := members[i].from
 	for _, m := range members[i:] {
-		if !m.dead {
+		if m.dead {
+			p.short -= m.short
+		} else {
 			end += copy(dst[end:], dst[m.from:m.to])
 		}
 	}
 	return dst[:end]
 }
 
-// name is the key's field of a member.
-func (m *member) name(dst []byte) []byte {
-	_, n := binary.Uvarint(dst[m.from+1 : m.to])
-	return dst[m.from+1+n:][:m.key]
-}
+// text is the key's field of a member.
+func (m *member) text(dst []byte) []byte { return dst[m.name : m.name+m.key] }
 
 // appendJSONString appends the JSON string raw as a field of type AnyValue.
 func appendJSONString(dst []byte, tag byte, raw []byte) []byte {
