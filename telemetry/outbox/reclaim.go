@@ -94,6 +94,7 @@ func (o *Outbox) housekeep(force bool) {
 		return
 	}
 	defer o.maint.Unlock()
+	o.sealDrained()
 	o.mu.Lock()
 	if o.closed {
 		o.mu.Unlock()
@@ -123,6 +124,23 @@ func (o *Outbox) housekeep(force bool) {
 	}
 	o.lastErr = err
 	o.mu.Unlock()
+}
+
+// sealDrained takes the active segment out of use when there is no room and nothing in it
+// is needed any more, so that it can be given back: on a small disk it may be all there is.
+func (o *Outbox) sealDrained() {
+	if !o.wmu.TryLock() {
+		return // a commit is on its way; the next call looks again
+	}
+	defer o.wmu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.active
+	if o.closed || !o.full || o.rollback.Load() || s == nil || s.end == s.dataStart || s.unsettled() > 0 || s.refs > 0 {
+		return
+	}
+	s.sealed = true
+	o.active = nil
 }
 
 // writeCheckpoint writes both slots and then removes the segments that the state in them

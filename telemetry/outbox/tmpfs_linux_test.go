@@ -113,3 +113,66 @@ func TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 }
+
+// On a disk that one segment fills, that segment is all there is to give back.
+func TestADiskOfOneSegmentHasRoomAgainOnceItIsDrained(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m,mode=0700"); err != nil {
+		t.Skipf("needs root to mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	b := open(t, filepath.Join(dir, "box"), outbox.Options{})
+	t.Cleanup(func() { b.Close() })
+	next := 0
+	for range 3 {
+		before := next
+		for ; ; next++ {
+			_, err := b.Commit(ctx, &outbox.Batch{Entries: []outbox.Entry{entry(next, 400_000)}})
+			if errors.Is(err, outbox.ErrFull) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if next-before < 10 {
+			t.Fatalf("only %d records of 400 KB fit into 8 MiB", next-before)
+		}
+		for drained := 0; drained < next-before; {
+			l, err := b.TryLease(outbox.Limits{Records: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l == nil {
+				t.Fatalf("%d of %d records handed out", drained, next-before)
+			}
+			var ids []outbox.ID
+			for _, e := range l.Entries() {
+				ids = append(ids, e.ID)
+			}
+			if err := l.Ack(ids...); err != nil {
+				t.Fatal(err)
+			}
+			l.Close()
+			drained += len(ids)
+		}
+		wait, cancel := context.WithTimeout(ctx, 20*time.Second)
+		if err := b.WaitRoom(wait); err != nil {
+			t.Fatalf("no room in a drained outbox: %v", err)
+		}
+		cancel()
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b = open(t, filepath.Join(dir, "box"), outbox.Options{})
+	s := b.Stats()
+	if s.Committed != int64(next) || s.Acked != int64(next) {
+		t.Fatalf("committed %d, acked %d after a restart, want %d of both", s.Committed, s.Acked, next)
+	}
+	b.Close()
+}
