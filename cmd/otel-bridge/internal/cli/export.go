@@ -115,22 +115,22 @@ func (x *exporting) run(ctx context.Context, ledgers []jsonl.Ledger) error {
 }
 
 // verify leaves out ledgers that cannot be understood, and says why.
-func (x *exporting) verify(ctx context.Context, ledgers []jsonl.Ledger) []jsonl.Ledger {
-	good := ledgers[:0:0]
+func (x *exporting) verify(ctx context.Context, ledgers []jsonl.Ledger) []sidecar.Verified {
+	var good []sidecar.Verified
 	for _, l := range ledgers {
 		if ctx.Err() != nil {
 			break
 		}
-		tail, err := sidecar.Verify(x.cfg, l.Path)
+		v, err := sidecar.Verify(x.cfg, l)
 		if err != nil {
 			x.refuse(l.Path, err)
 			continue
 		}
-		if tail.Torn() {
+		if v.Tail.Torn() {
 			x.sum.TornTails++
-			x.say("%s: %d bytes at its end are a write that was cut off; what is whole before them is taken", x.name(l.Path), tail.Bytes)
+			x.say("%s: %d bytes at its end are a write that was cut off; what is whole before them is taken", x.name(l.Path), v.Tail.Bytes)
 		}
-		good = append(good, l)
+		good = append(good, v)
 	}
 	x.sum.Ledgers = len(ledgers)
 	return good
@@ -155,7 +155,7 @@ func (x *exporting) say(format string, args ...any) {
 }
 
 // carry captures and delivers at the same time, and waits for the rest.
-func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []jsonl.Ledger) error {
+func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []sidecar.Verified) error {
 	before := p.Capture.Outcomes()
 	statsBefore := p.Outbox.Stats()
 
@@ -169,8 +169,10 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []js
 		defer close(watched)
 		x.giveUpWhenStuck(capturing, cancel, p)
 	}()
-	for _, r := range p.CaptureFiles(capturing, ledgers) {
-		x.refuse(r.Path, r.Err)
+	for _, round := range sidecar.Rounds(ledgers) {
+		for _, r := range p.CaptureFiles(capturing, round) {
+			x.refuse(r.Path, r.Err)
+		}
 	}
 	stuck := capturing.Err() != nil && ctx.Err() == nil
 	cancel()

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -33,6 +36,7 @@ type Pipeline struct {
 	Trail *telemetry.Trail
 
 	source *sealing
+	untold atomic.Bool // that the bridge runs is still to be said
 }
 
 // OpsDelivered counts the ops records that were delivered since the pipeline was
@@ -82,6 +86,9 @@ func newPipeline(cfg *config.Config, ob *outbox.Outbox, o PipelineOptions) (*Pip
 	}
 	p := &Pipeline{Outbox: ob}
 	o.attest = true
+	if cfg.Mode == telemetry.FeedbackOnly {
+		o.Tap = p.tellFirst(o.Tap)
+	}
 	p.capturer, err = newCapturer(cfg, in, ob, o)
 	if err != nil {
 		return nil, err
@@ -180,8 +187,30 @@ func (p *Pipeline) tell(emit func(ctx context.Context) error) error {
 	return err
 }
 
-// Started says that the bridge runs.
-func (p *Pipeline) Started() error { return p.tell(p.Trail.Started) }
+// Started says that the bridge runs. Under FEEDBACK_ONLY nothing at all leaves
+// before feedback: it is said behind the first records then.
+func (p *Pipeline) Started() error {
+	if p.cfg.Mode == telemetry.FeedbackOnly {
+		p.untold.Store(true)
+		return nil
+	}
+	return p.tell(p.Trail.Started)
+}
+
+// tellFirst makes a tap that says that the bridge runs when the first record of a
+// ledger was committed.
+func (p *Pipeline) tellFirst(tap func(*telemetry.Record)) func(*telemetry.Record) {
+	return func(r *telemetry.Record) {
+		if tap != nil {
+			tap(r)
+		}
+		if r.Channel == telemetry.ChannelLedger && p.untold.CompareAndSwap(true, false) {
+			if err := p.tell(p.Trail.Started); err != nil {
+				p.log.Warn("the start of the bridge could not be told", "error", err)
+			}
+		}
+	}
+}
 
 // Ran says so of a bridge that has captured once, if it has captured anything:
 // what it sent can be verified then.
@@ -189,14 +218,17 @@ func (p *Pipeline) Ran(before outbox.Stats) error {
 	if p.Outbox.Stats().Committed == before.Committed {
 		return nil
 	}
-	if err := p.Started(); err != nil {
+	if err := p.tell(p.Trail.Started); err != nil {
 		return err
 	}
 	return p.Stopped("done")
 }
 
-// Stopped says that the bridge ends, and why.
+// Stopped says that the bridge ends, and why, if it was said that it runs.
 func (p *Pipeline) Stopped(why string) error {
+	if p.untold.Load() {
+		return nil
+	}
 	return p.tell(func(ctx context.Context) error { return p.Trail.Stopped(ctx, why) })
 }
 
@@ -272,16 +304,58 @@ type Refusal struct {
 	Err  error
 }
 
+// Verified is a finished ledger that was read whole.
+type Verified struct {
+	Ledger jsonl.Ledger
+	// Tail is what was not written to its end.
+	Tail jsonl.Tail
+
+	session sessionName
+	events  int64
+}
+
+type sessionName struct {
+	id        string
+	createdAt int64
+	version   int
+}
+
 // Verify reads a finished ledger whole and says whether it can be understood.
-// The tail is what was not written to its end.
-func Verify(cfg *config.Config, path string) (jsonl.Tail, error) {
+func Verify(cfg *config.Config, ledger jsonl.Ledger) (Verified, error) {
+	path := ledger.Path
 	src := &tailSource{File: telemetry.FinishedFile(path, eventTypes(cfg), jsonl.WithMaxLine(int(cfg.MaxLineBytes)))}
 	err := telemetry.Verify(src, eventTypes(cfg))
 	var inv *session.InvariantError
 	if errors.As(err, &inv) && inv.Row == 0 && inv.Seq == src.lastSeq {
 		inv.Row = src.lastRow
 	}
-	return src.tail, err
+	return Verified{ledger, src.tail, src.session, src.events}, err
+}
+
+// Rounds puts ledgers into rounds to be captured one after the other. Of several
+// files of one session the one with the fewest events comes first: what it has in
+// common with the next one is then not captured twice.
+func Rounds(ledgers []Verified) [][]jsonl.Ledger {
+	files := map[sessionName][]Verified{}
+	most := 0
+	for _, l := range ledgers {
+		files[l.session] = append(files[l.session], l)
+		most = max(most, len(files[l.session]))
+	}
+	for _, same := range files {
+		slices.SortStableFunc(same, func(a, b Verified) int { return cmp.Compare(a.events, b.events) })
+	}
+	// The last round has the longest file of each, so that forks find their parents.
+	rounds := make([][]jsonl.Ledger, most)
+	for _, l := range ledgers {
+		same := files[l.session]
+		delete(files, l.session)
+		for i, f := range same {
+			at := most - len(same) + i
+			rounds[at] = append(rounds[at], f.Ledger)
+		}
+	}
+	return rounds
 }
 
 // tailSource remembers the tail of the file that was read, and where reading
@@ -289,12 +363,16 @@ func Verify(cfg *config.Config, path string) (jsonl.Tail, error) {
 type tailSource struct {
 	*telemetry.File
 	tail             jsonl.Tail
+	session          sessionName
+	events           int64
 	lastRow, lastSeq int64
 }
 
 func (s *tailSource) Open() (telemetry.Ledger, error) {
 	led, err := s.File.Open()
 	if r, ok := led.(*jsonl.Reader); ok {
+		h := r.Header()
+		s.session = sessionName{h.ID, h.CreatedAt, h.Version}
 		return &tailLedger{r, s}, err
 	}
 	return led, err
@@ -309,6 +387,7 @@ func (l *tailLedger) Next() bool {
 	ok := l.Reader.Next()
 	if ok {
 		l.src.lastRow, l.src.lastSeq = l.Row(), l.Event().Seq
+		l.src.events++
 	}
 	return ok
 }
