@@ -189,7 +189,8 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []si
 	}
 	cancelDrain()
 	stop()
-	if err := <-delivered; err != nil {
+	// With nothing to capture Drain may have begun before Run, which it then was.
+	if err := <-delivered; err != nil && !errors.Is(err, otlp.ErrRunning) {
 		return err
 	}
 	var left *otlp.UndeliveredError
