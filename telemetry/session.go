@@ -474,7 +474,7 @@ func (s *Session) skipToEnd(ctx context.Context, p *Progress) error {
 // read.
 const (
 	batchRecords = 512
-	batchBytes   = 1 << 20
+	batchBytes   = 768 << 10 // with one record of the default limit still below 2 MiB
 	batchEvents  = 1 << 15
 )
 

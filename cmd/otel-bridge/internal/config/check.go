@@ -18,6 +18,7 @@ func (l *loader) check() {
 	l.defaultSource()
 	l.defaultDataDir()
 	l.checkDataDir()
+	l.checkSizes()
 	l.checkAdmin()
 	l.loadRedaction()
 	if l.transport {
@@ -83,6 +84,15 @@ func DefaultDataDir(lookup func(string) (string, bool)) (string, error) {
 		return "", errors.New("there is no home directory to keep data in; set outbox.dir or --data-dir")
 	}
 	return filepath.Join(home, ".local", "state", "otel-bridge"), nil
+}
+
+// checkSizes sees to it that a batch with the largest record fits into the outbox,
+// which takes batches of up to half its size.
+func (l *loader) checkSizes() {
+	if l.cfg.Outbox.MaxSize < 4*l.cfg.MaxRecordBytes {
+		l.failAt("outbox.max_size", "%s is too small for max_record_bytes %s: four such records have to fit",
+			l.cfg.Outbox.MaxSize, l.cfg.MaxRecordBytes)
+	}
 }
 
 func (l *loader) checkAdmin() {

@@ -57,7 +57,7 @@ var fields = []field{
 	{key: "outbox.dir", typ: "path", def: `""`, doc: "Data directory. Empty: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/otel-bridge`, else `~/.local/state/otel-bridge`.",
 		at: func(c *Config) any { return &c.Outbox.Dir }, path: true},
 	{key: "outbox.max_size", def: "10GiB", doc: "Above this intake stops until there is room; nothing is dropped.",
-		at: func(c *Config) any { return &c.Outbox.MaxSize }, min: 8 << 20},
+		at: func(c *Config) any { return &c.Outbox.MaxSize }, min: 4 << 20},
 	{key: "exporter.endpoint", typ: "URL", def: `""`, doc: "The receiver, such as `https://collector.example.com/v1/logs`. Without a path `/v1/logs` is added.",
 		env: "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT",
 		at:  func(c *Config) any { return &c.Exporter.Endpoint }},
