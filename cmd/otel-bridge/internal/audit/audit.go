@@ -120,10 +120,9 @@ type Auditor struct {
 }
 
 type attested struct {
-	session  identity
-	leaf     uint64
-	outcome  telemetry.Outcome
-	received bool
+	session identity
+	leaf    uint64
+	outcome telemetry.Outcome
 }
 
 type signedBody struct {
