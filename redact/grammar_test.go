@@ -106,7 +106,6 @@ type secretKind struct {
 	forms []string // texts of its own, with {V}
 	anon  bool     // recognisable without a name
 	hard  bool
-	off   bool // needs an opt-in rule
 	block bool // several lines
 }
 

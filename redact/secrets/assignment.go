@@ -857,7 +857,7 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 	query := o == opEqual && !spaced && (prev == '?' || prev == '&' || prev == ';' || pairsBefore(text, n.start))
 	shell := o == opEqual && !spaced && (n.upper || n.flag)
 	e := j
-	if n.start == 0 && o == opEqual && n.class == passwordKey && len(text) < 256 && bytes.IndexAny(text, " \n\r;&") < 0 {
+	if n.start == 0 && o == opEqual && n.class == passwordKey && len(text) < 256 && !bytes.ContainsAny(text, " \n\r;&") {
 		// The string is NAME=value as a whole, as in a list of environment
 		// variables: quotes belong to the value.
 		return j, len(text), len(text)-j >= 4 && !shape.Placeholder(text[j:]) && !call(text[j:]) && (!word(text[j:]) || lowerWord(text[j+1:]) && !known(text[j:]) && !similar(text[j:], n))

@@ -69,7 +69,7 @@ func terminatorFold(text []byte, i int) int {
 
 // generic is a match of generic-api-key's expression.
 type generic struct {
-	start, end           int // the match
+	end                  int // of the match
 	secret, secretLength int
 }
 

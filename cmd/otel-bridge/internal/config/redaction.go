@@ -104,18 +104,36 @@ func NewEngine(names []string, keyFile string) (*redact.Engine, error) {
 }
 
 func newEngine(names []string, keyFile string) (*redact.Engine, error) {
+	o, err := engineOptions(names, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	return redact.New(o)
+}
+
+// TestPolicy runs the examples of one policy and of those that it extends.
+// Without a key file, the action "token" works with a key for tests.
+func TestPolicy(name, keyFile string) (total int, failed []redact.Failure, err error) {
+	o, err := engineOptions([]string{name}, keyFile)
+	if err != nil {
+		return 0, nil, err
+	}
+	return redact.TestPolicy(o)
+}
+
+func engineOptions(names []string, keyFile string) (redact.Options, error) {
 	o := redact.Options{}
 	for _, name := range names {
 		p, err := LoadPolicy(name)
 		if err != nil {
-			return nil, err
+			return o, err
 		}
 		o.Policies = append(o.Policies, p)
 	}
 	if keyFile != "" {
 		key, err := loadKey(keyFile)
 		if err != nil {
-			return nil, fmt.Errorf("key file %s %w", keyFile, err)
+			return o, fmt.Errorf("key file %s %w", keyFile, err)
 		}
 		o.Key = key
 	}
@@ -136,7 +154,7 @@ func newEngine(names []string, keyFile string) (*redact.Engine, error) {
 		}
 		return LoadPolicy(name)
 	}
-	return redact.New(o)
+	return o, nil
 }
 
 // loadKey reads the key of the action "token". Its id, which stands in every
