@@ -200,7 +200,7 @@ func TestNoKindLeaksFromAnyPlace(t *testing.T) {
 
 func TestCleanRecordsStay(t *testing.T) {
 	e := builtin(t)
-	size := 3 << 20
+	size := 7 << 19
 	if testing.Short() {
 		size = 1 << 18
 	}

@@ -79,6 +79,9 @@ func findEmail(c *redact.Candidate) {
 			}
 		}
 	}
+	if (string(domain) == "openssh.com" || string(domain) == "libssh.org") && bytes.IndexByte(local, '-') > 0 {
+		return // names of algorithms: aes128-gcm@openssh.com
+	}
 	if fileName(tld) && !bytes.Contains(domain, []byte("mail")) {
 		return
 	}

@@ -248,6 +248,9 @@ func word(text []byte, a int, ws *words) bool {
 	if i := bytes.LastIndexByte(near, '\n'); i >= 0 {
 		near = near[i:]
 	}
+	if i := bytes.LastIndex(near, []byte(`\n`)); i >= 0 { // text that is still escaped
+		near = near[i:]
+	}
 	for i, c := range near {
 		inside := i > 0 && 'a' <= c && c <= 'z' && letter(near[i-1])
 		if 'A' <= c && c <= 'Z' {

@@ -123,7 +123,7 @@ func findAssignment(c *redact.Candidate) {
 		// What one string assigns as a whole is judged there.
 		for i := s + 1; i < e; i++ {
 			if c.Edge(i) {
-				if shape.Placeholder(text[s:i]) {
+				if shape.Placeholder(text[s:i]) || shape.Version(text[s:i]) {
 					return
 				}
 				break
@@ -288,7 +288,7 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 			return s, e, ok && plausibleQuoted(text[s:e], n, opEqual)
 		}
 	case opTuple:
-		if quote == 0 && !(text[n.end] == '(') {
+		if quote == 0 && !(text[n.end] == '(') || quote == '`' {
 			return 0, 0, false
 		}
 	}
@@ -714,8 +714,11 @@ func pathLike(v []byte) bool {
 
 // plausibleQuoted decides about a quoted value.
 func plausibleQuoted(v []byte, n *name, o op) bool {
-	if len(v) < 3 || shape.Placeholder(v) || bytes.Contains(v, []byte(`\u`)) && encoded(v) {
+	if len(v) < 3 || shape.Placeholder(v) || shape.Version(v) || bytes.Contains(v, []byte(`\u`)) && encoded(v) || v[0] < ' ' || v[0] == '\\' && bytes.IndexByte([]byte("x0e"), v[min(1, len(v)-1)]) >= 0 {
 		return false
+	}
+	if w := bytes.TrimRight(v, "=:"); len(w) < len(v) && len(w) > 0 && word(w) {
+		return false // the beginning of something that a program writes: "Credential="
 	}
 	if o == opTuple {
 		return secretish(v) || n.class == passwordKey && len(v) >= 6 && !word(v) && bytes.IndexByte(v, ' ') < 0 && !formatted(v)
@@ -739,7 +742,23 @@ func plausibleQuoted(v []byte, n *name, o op) bool {
 	if word(v) || pathLike(v) || similar(v, n) {
 		return len(v) >= 20 && shape.RandomLooking(v)
 	}
-	return len(v) >= 6 && tokenish(v)
+	return len(v) >= 6 && tokenish(v) && !snakeName(v)
+}
+
+// snakeName: words of lower case with underscores, one of which has a digit.
+func snakeName(v []byte) bool {
+	digits, joints := 0, 0
+	for _, c := range v {
+		switch {
+		case '0' <= c && c <= '9':
+			digits++
+		case c == '_':
+			joints++
+		case c < 'a' || c > 'z':
+			return false
+		}
+	}
+	return joints > 0 && digits <= 1
 }
 
 // configLike says that the assignment is one of a configuration rather than
@@ -922,6 +941,9 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 		return j, e, len(v) >= 6 && tokenish(v)
 	}
 	if call(v) || word(v) || n.class == authKey && !secretish(v) || allDigits(v) && n.class != tokenKey && len(v) < 4 {
+		return 0, 0, false
+	}
+	if dot := bytes.IndexByte(v, '.'); shape.Version(v) || dot > 0 && dot+1 < len(v) && v[dot+1] > '9' && codeWord(v) && !shape.Dense(v) {
 		return 0, 0, false
 	}
 	if codeWord(v) && !shape.Dense(v) && !(o == opColon && lineValue(text, n.start, e)) && !(o == opEqual && (!spaced || lineValue(text, n.start, e)) && shape.RandomLooking(v)) {
@@ -1135,7 +1157,7 @@ func call(v []byte) bool {
 	if i > 0 && i < len(v) && (v[i] == '(' || v[i] == '[' || v[i] == '{') && '9' < v[0] {
 		return true
 	}
-	return v[0] == '(' || v[0] == '[' || v[0] == '{' || v[0] == '&' && len(v) > 1 && word(v[1:]) || (v[0] == '*' || v[0] == '!' || v[0] == ':') && word(v[1:])
+	return v[0] == '(' || v[0] == '[' || v[0] == '{' || v[0] == '&' && len(v) > 1 && ('a' <= v[1]|0x20 && v[1]|0x20 <= 'z') || (v[0] == '*' || v[0] == '!' || v[0] == ':') && word(v[1:])
 }
 
 // codeWord: an identifier, perhaps with a digit in it, or a dotted path of

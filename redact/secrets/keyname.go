@@ -34,7 +34,7 @@ func acceptValue(class int, v []byte, number bool) (int, int, bool) {
 	if number {
 		return 0, len(v), (class == passwordKey || class == tokenKey) && len(v) >= 4 && !bytes.ContainsAny(v, ".eE")
 	}
-	if shape.Placeholder(v) {
+	if shape.Placeholder(v) || shape.Version(v) {
 		return 0, 0, false
 	}
 	switch class {

@@ -40,7 +40,7 @@ func rules() []redact.Rule {
 			ID: "generic-api-key",
 			Allowlists: []redact.Allowlist{
 				{Regexes: []string{`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`}},
-				{RegexTarget: "match", Regexes: []string{`\bh1:[A-Za-z0-9+/]{12}|\bsha(?:1|256|384|512)[-:]`}},
+				{RegexTarget: "match", Regexes: []string{`\bh1:[ +]?[A-Za-z0-9+/]{8}|\bsha(?:1|256|384|512)[-:]`}},
 				// An operator at the end of a line has its value there or, in YAML, is
 				// a mapping; what stands first on the next line is something else.
 				{RegexTarget: "match", Regexes: []string{`(?:[=>:,]|\|\|)[\x60'"\s=]*\n[\x60'"\s=]*[\w.+/=-]+[\x60'"\s;\\nr]*$`}},

@@ -285,6 +285,9 @@ func findSaid(c *redact.Candidate) {
 			other++
 		}
 	}
+	if i := bytes.IndexByte(v, '-'); i > 0 && other == 0 && bytes.Equal(v[:i], bytes.ToUpper(v[:i])) && lettersOnly(v[:i]) {
+		return // UTF-16LE, SHA-256
+	}
 	if !found && (digits < 2 || other == 0 || letters < 3 || len(v) < 8) {
 		return // nothing but its look says that it is the password
 	}
@@ -293,6 +296,8 @@ func findSaid(c *redact.Candidate) {
 	}
 	c.Emit(i, e)
 }
+
+func lettersOnly(b []byte) bool { return len(bytes.TrimLeft(b, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) == 0 }
 
 // parameterFollows: &name= of a query.
 func parameterFollows(text []byte, i int) bool {

@@ -201,6 +201,9 @@ func findVendor(c *redact.Candidate) {
 			e--
 		}
 	}
+	if bytes.HasPrefix(text[e:], []byte("@openssh.com")) || bytes.HasPrefix(text[e:], []byte("%40openssh.com")) {
+		return // the name of a key's algorithm: sk-ecdsa-sha2-nistp256@openssh.com
+	}
 	body := text[end:e]
 	if len(body) >= 8 && len(body) < 16 && cutOff(text, e) && len(prefix) >= 3 && !alnum(prefix[len(prefix)-1]) && tokenBody(body) && !shape.Hex(body) {
 		// The rest of the token has been cut off, here or before we saw it.

@@ -205,6 +205,29 @@ func RandomLooking(v []byte) bool {
 	return changes >= len(v)/6+1 && (digits >= 2 || changes >= 4)
 }
 
+// Version reports whether v is a version or a range of versions, as stands in
+// lists of packages whose names may say "password" or "token": ^9.0.2.
+func Version(v []byte) bool {
+	v = bytes.TrimLeft(v, "~^>=<v ")
+	for n := 0; ; n++ {
+		d := 0
+		for d < len(v) && '0' <= v[d] && v[d] <= '9' {
+			d++
+		}
+		if d == 0 || d > 8 {
+			return false
+		}
+		v = v[d:]
+		if n > 0 && (len(v) == 0 || v[0] == '-' || v[0] == '+' || v[0] == ' ') {
+			return len(v) < 24
+		}
+		if len(v) == 0 || v[0] != '.' {
+			return false
+		}
+		v = v[1:]
+	}
+}
+
 // Dense reports whether a long value changes between lower case, upper case and
 // digits more often than names in camel case do.
 func Dense(v []byte) bool {
