@@ -14,6 +14,7 @@ type automaton struct {
 	firstOut uint32   // states >= firstOut have outputs
 	out      [][]int32
 	length   []int32 // literal id -> length in bytes
+	longest  int
 }
 
 func foldByte(c byte) byte {
@@ -58,6 +59,7 @@ func newAutomaton(literals []string) *automaton {
 	nodes := []node{newNode()}
 	for id, l := range literals {
 		a.length[id] = int32(len(l))
+		a.longest = max(a.longest, len(l))
 		s := int32(0)
 		for i := 0; i < len(l); i++ {
 			c := a.class[foldByte(l[i])]
@@ -143,6 +145,14 @@ func (a *automaton) scanAt(text []byte, from, to int, hits []hit) []hit {
 	if a.next32 != nil {
 		return a.scanWide(text, from, to, hits)
 	}
+	if to-from >= minHalves && to-from > 4*a.longest {
+		return a.scanHalves(text, from, to, hits)
+	}
+	return a.scanPlain(text, from, to, hits)
+}
+
+// scanPlain is the machine as it is in books: a byte, a step.
+func (a *automaton) scanPlain(text []byte, from, to int, hits []hit) []hit {
 	var (
 		s        uint32
 		next     = a.next
@@ -159,6 +169,49 @@ func (a *automaton) scanAt(text []byte, from, to int, hits []hit) []hit {
 		}
 	}
 	return hits
+}
+
+const minHalves = 256
+
+// scanHalves runs over both halves of a text side by side: a step waits for
+// the one before it, and two machines wait at the same time. The second begins
+// early enough to be in the right state where its half begins.
+func (a *automaton) scanHalves(text []byte, from, to int, hits []hit) []hit {
+	var (
+		next     = a.next
+		class    = &a.class
+		shift    = a.shift & 15
+		firstOut = a.firstOut
+		s, t     uint32
+	)
+	n := (to - from) / 2
+	mid := to - n
+	for _, c := range text[mid-a.longest : mid] {
+		t = uint32(next[t<<shift|uint32(class[c])])
+	}
+	if mid-from > n { // the odd byte
+		hits = a.scanPlain(text, from, from+1, hits)
+		s = uint32(next[uint32(class[text[from]])])
+		from++
+	}
+	first, second := text[from:from+n], text[mid:mid+n]
+	var late [32]hit
+	behind := late[:0]
+	for i, c := range first {
+		s = uint32(next[s<<shift|uint32(class[c])])
+		t = uint32(next[t<<shift|uint32(class[second[i]])])
+		if s >= firstOut {
+			for _, id := range a.out[s-firstOut] {
+				hits = append(hits, hit{id, int32(from + i + 1)})
+			}
+		}
+		if t >= firstOut {
+			for _, id := range a.out[t-firstOut] {
+				behind = append(behind, hit{id, int32(mid + i + 1)})
+			}
+		}
+	}
+	return append(hits, behind...)
 }
 
 func (a *automaton) scanWide(text []byte, from, to int, hits []hit) []hit {

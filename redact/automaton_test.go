@@ -1,0 +1,45 @@
+package redact
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestBothHalvesOfATextGiveWhatTheWholeGives compares the two ways of running
+// the machine, and both with looking for each literal at each place.
+func TestBothHalvesOfATextGiveWhatTheWholeGives(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for round := range 300 {
+		var literals []string
+		for range 1 + r.IntN(8) {
+			b := make([]byte, 1+r.IntN(9))
+			for i := range b {
+				b[i] = "abX"[r.IntN(3)]
+			}
+			literals = append(literals, foldASCII(string(b)))
+		}
+		a := newAutomaton(literals)
+		text := make([]byte, 200+r.IntN(200))
+		for i := range text {
+			text[i] = "abxABX "[r.IntN(7)]
+		}
+		from := r.IntN(20)
+		to := len(text) - r.IntN(20)
+		plain := a.scanPlain(text, from, to, nil)
+		if got := a.scanHalves(text, from, to, nil); !slices.Equal(got, plain) {
+			t.Fatalf("round %d: %v, %v", round, got, plain)
+		}
+		n := 0
+		for end := from + 1; end <= to; end++ {
+			for _, l := range literals {
+				if start := end - len(l); start >= from && foldASCII(string(text[start:end])) == l {
+					n++
+				}
+			}
+		}
+		if n != len(plain) {
+			t.Fatalf("round %d: %d hits, %d expected", round, len(plain), n)
+		}
+	}
+}
