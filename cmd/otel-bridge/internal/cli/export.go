@@ -169,11 +169,7 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []si
 		defer close(watched)
 		x.giveUpWhenStuck(capturing, cancel, p)
 	}()
-	for _, round := range sidecar.Rounds(ledgers) {
-		for _, r := range p.CaptureFiles(capturing, round) {
-			x.refuse(r.Path, r.Err)
-		}
-	}
+	x.capture(capturing, p, ledgers)
 	stuck := capturing.Err() != nil && ctx.Err() == nil
 	cancel()
 	<-watched
@@ -186,6 +182,11 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []si
 	var drainErr error
 	if !stuck {
 		drainErr = p.Deliverer.Drain(draining)
+		// What is damaged on disk shows when it is read to be sent.
+		for tries := 0; tries < 3 && drainErr == nil && p.Outbox.Stats().Damaged > 0; tries++ {
+			x.capture(draining, p, ledgers)
+			drainErr = p.Deliverer.Drain(draining)
+		}
 	}
 	cancelDrain()
 	stop()
@@ -211,6 +212,15 @@ func (x *exporting) carry(ctx context.Context, p *sidecar.Pipeline, ledgers []si
 		return err
 	}
 	return x.verdict(ctx, p, stuck)
+}
+
+// capture takes what the ledgers have, and again what the data directory lost of it.
+func (x *exporting) capture(ctx context.Context, p *sidecar.Pipeline, ledgers []sidecar.Verified) {
+	for _, round := range sidecar.Rounds(ledgers) {
+		for _, r := range p.CaptureFiles(ctx, round) {
+			x.refuse(r.Path, r.Err)
+		}
+	}
 }
 
 // giveUpWhenStuck ends capture when the outbox has been full for the whole

@@ -66,6 +66,9 @@ type keeper struct {
 	// idleAfter is how long a session does not grow before it counts as idle; 0 is
 	// for ever.
 	idleAfter time.Duration
+	// lost counts what the data directory has lost to damage. A pull makes it good,
+	// and damage shows late, when an entry is read to be sent.
+	lost func() int64
 
 	mu      sync.Mutex
 	targets map[string]*target   // by path
@@ -477,14 +480,24 @@ func (k *keeper) releaseOldest() {
 func (k *keeper) tend(ctx context.Context) {
 	tick := time.NewTicker(retryAfter)
 	defer tick.Stop()
+	var lost int64
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		before := lost
+		if k.lost != nil {
+			lost = k.lost()
+		}
 		k.mu.Lock()
 		now := time.Now()
+		if lost > before {
+			for _, t := range k.targets {
+				k.enqueue(t)
+			}
+		}
 		for t, since := range k.awake {
 			if now.Sub(since) >= restAfter {
 				delete(k.awake, t)

@@ -94,6 +94,7 @@ func newPipeline(cfg *config.Config, ob *outbox.Outbox, o PipelineOptions) (*Pip
 		return nil, err
 	}
 	p.damaged = p.recapture
+	p.keeper.lost = func() int64 { return ob.Stats().Damaged }
 	p.Sealer, p.Trail = p.Capture.NewSealer(ob), p.Capture.Trail()
 	if err := p.consent(in); err != nil {
 		return nil, err
