@@ -43,9 +43,31 @@ type seg struct {
 // mapped makes the segments of an escaped string.
 func (v *view) mapped() {
 	if v.escaped > 0 && v.segs == nil {
-		var b builder
-		b.unescape(v.parent.text[v.base:v.base+v.escaped], v.base)
-		v.segs = b.segs
+		raw := v.parent.text[v.base : v.base+v.escaped]
+		v.segs = make([]seg, 0, 2*bytes.Count(raw, []byte{'\\'})+1)
+		pos := 0 // in the view
+		for i := 0; i < len(raw); {
+			j := bytes.IndexByte(raw[i:], '\\')
+			if j < 0 {
+				j = len(raw) - i
+			}
+			if j > 0 {
+				v.segs = append(v.segs, seg{pos: int32(pos), raw: int32(v.base + i), rlen: int32(j)})
+				pos += j
+				i += j
+			}
+			if i == len(raw) {
+				break
+			}
+			var tmp [4]byte
+			out, n := decodeEscape(tmp[:0], raw[i:])
+			if n == 0 {
+				out, n = raw[i:i+1], 1
+			}
+			v.segs = append(v.segs, seg{pos: int32(pos), raw: int32(v.base + i), rlen: int32(n), unit: true})
+			pos += len(out)
+			i += n
+		}
 	}
 }
 
