@@ -606,6 +606,70 @@ func TestQuarantineCountsAgainstTheSizeLimit(t *testing.T) {
 	}
 }
 
+// A limit below what the last segment takes, of which hardly anything is needed: it is
+// rewritten, not waited for.
+func TestALowerLimitIsReachedAlthoughAHeldEntryPinsTheLastSegment(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir, outbox.Options{})
+	held := entry(0, 100)
+	held.Held = true
+	if _, err := b.Commit(ctx, &outbox.Batch{Entries: []outbox.Entry{held}}); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, b, 1, 600, 10_000)
+	if got := drain(t, b, 10_000, outbox.Limits{}); len(got) != 600 {
+		t.Fatal(len(got))
+	}
+	b.Close()
+	b = open(t, dir, outbox.Options{MaxSize: 4 << 20})
+	if _, err := b.Commit(ctx, &outbox.Batch{Entries: []outbox.Entry{entry(601, 100)}}); !errors.Is(err, outbox.ErrFull) {
+		t.Fatalf("%v: %+v", err, b.Stats())
+	}
+	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := b.WaitRoom(wait); err != nil {
+		t.Fatalf("%v: %+v", err, b.Stats())
+	}
+	commit(t, b, 601, 1, 100)
+	if s := b.Stats(); s.Held != 1 || s.Pending != 1 || s.DiskBytes > 2<<20 {
+		t.Fatalf("%+v", s)
+	}
+	checkSums(t, b.Stats())
+}
+
+// A segment that was full for one program is not for one with larger segments; what the
+// checkpoint has left behind is not gone on with all the same.
+func TestLargerSegmentsDoNotGoOnBelowTheCheckpoint(t *testing.T) {
+	fs := faultfs.New()
+	b := open(t, simDir, outbox.Options{FS: fs, SegmentSize: 16 << 10})
+	commit(t, b, 0, 4, 10_000) // more than a segment
+	commit(t, b, 4, 4, 10_000) // another one
+	b.Close()
+	b = open(t, simDir, outbox.Options{FS: fs, SegmentSize: 16 << 10})
+	l, err := b.TryLease(outbox.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range l.Entries() {
+		if keyNumber(t, e.Key) < 4 {
+			if err := l.Ack(e.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l.Close()
+	if s := b.Stats(); s.Segments != 1 {
+		t.Fatalf("%+v", s)
+	}
+	b.Close() // the first segment is gone, the checkpoint is past the second
+	b = open(t, simDir, outbox.Options{FS: fs, SegmentSize: 1 << 20})
+	commit(t, b, 8, 1, 10_000)
+	b = open(t, simDir, outbox.Options{FS: fs.Clone(), SegmentSize: 1 << 20}) // after a crash
+	if v, _ := b.Cursor("c"); string(v) != "9" || b.Stats().Pending != 5 {
+		t.Fatalf("cursor %q, %+v", v, b.Stats())
+	}
+}
+
 func TestManyWorkersAgainstManyWriters(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir, outbox.Options{SegmentSize: 64 << 10, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

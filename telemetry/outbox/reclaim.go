@@ -94,7 +94,7 @@ func (o *Outbox) housekeep(force bool) {
 		return
 	}
 	defer o.maint.Unlock()
-	o.sealDrained()
+	force = o.sealSpent() || force
 	o.mu.Lock()
 	if o.closed {
 		o.mu.Unlock()
@@ -126,21 +126,34 @@ func (o *Outbox) housekeep(force bool) {
 	o.mu.Unlock()
 }
 
-// sealDrained takes the active segment out of use when there is no room and nothing in it
-// is needed any more, so that it can be given back: on a small disk it may be all there is.
-func (o *Outbox) sealDrained() {
+// sealSpent takes the active segment out of use when there is no room and little or nothing
+// in it is needed any more, so that it can be given back or rewritten: on a small disk, or
+// below a lowered limit, it may be all there is. It reports that this needs a checkpoint
+// past it.
+func (o *Outbox) sealSpent() bool {
 	if !o.wmu.TryLock() {
-		return // a commit is on its way; the next call looks again
+		return false // a commit is on its way; the next call looks again
 	}
 	defer o.wmu.Unlock()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.active
-	if o.closed || !o.full || o.rollback.Load() || s == nil || s.end == s.dataStart || s.unsettled() > 0 || s.refs > 0 {
-		return
+	if o.closed || !o.full || o.rollback.Load() {
+		return false
+	}
+	if s == nil {
+		return o.ckpt.seg <= o.highest
+	}
+	if s.end == s.dataStart || s.refs > 0 {
+		return false
+	}
+	size := s.end - s.dataStart
+	if s.unsettled() > 0 && (4*s.live >= size || size-s.live < o.segmentSize/2) {
+		return false
 	}
 	s.sealed = true
 	o.active = nil
+	return true
 }
 
 // writeCheckpoint writes both slots and then removes the segments that the state in them

@@ -116,7 +116,8 @@ func (l *loader) run() error {
 	l.recovery.CheckpointLost = !l.ckptOK && len(l.segs)+len(l.recovery.SegmentsAside) > 0
 	if n := len(l.segs); n > 0 {
 		s := l.segs[n-1]
-		s.sealed = s.rewritten || s.end-s.dataStart >= l.segmentSize || s.entries >= s.slots
+		// Below the checkpoint's position nothing is ever read again.
+		s.sealed = s.rewritten || s.end-s.dataStart >= l.segmentSize || s.entries >= s.slots || l.ckptOK && s.num < l.ckpt.seg
 		if !s.sealed {
 			l.active = s
 		}
