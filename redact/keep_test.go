@@ -2,6 +2,10 @@ package redact_test
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
 	"sort"
 	"strings"
 	"testing"
@@ -86,5 +90,45 @@ func TestWhatOnlyLooksLikeASecretStays(t *testing.T) {
 	t.Logf("%d of %d changed", lost, n)
 	if lost*200 > n {
 		t.Errorf("%d of %d changed", lost, n)
+	}
+}
+
+// The sources of Go's standard library, without tests, hold next to no secret.
+func TestSourcesOfTheStandardLibraryStay(t *testing.T) {
+	if testing.Short() || raceDetector {
+		t.Skip("reads 70 MB")
+	}
+	root := filepath.Join(runtime.GOROOT(), "src")
+	if _, err := os.Stat(root); err != nil {
+		t.Skip("the sources of Go are not here")
+	}
+	e := builtin(t)
+	size, markers, rules := 0, 0, map[string]int{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/testdata/") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		size += len(text)
+		_, rep, err := e.Text(nil, string(text))
+		if err != nil {
+			return err
+		}
+		for rule, n := range rep.Counts {
+			markers += n
+			rules[rule] += n
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	perMB := float64(markers) / float64(size) * 1e6
+	t.Logf("%d markers in %.0f MB, %.1f a MB: %v", markers, float64(size)/1e6, perMB, rules)
+	if perMB > 10 {
+		t.Errorf("%.1f markers a MB", perMB)
 	}
 }
