@@ -262,6 +262,7 @@ func (s *sim) operator(op string, from states, to outbox.State) bool {
 func (s *sim) reopen() bool {
 	err := s.b.Close()
 	s.b = nil
+	s.o.SegmentSize = 8 << 10 << s.rng.IntN(4) // the next program may be configured otherwise
 	if err != nil {
 		s.allow(err)
 		if errors.Is(err, faultfs.ErrCrashed) {
