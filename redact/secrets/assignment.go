@@ -1049,7 +1049,7 @@ func encoded(v []byte) bool {
 					return true
 				}
 			case '0':
-				if c := v[i+2] | 0x20; c == 'a' || c == 'd' || c == '9'|0x20 {
+				if c := v[i+2] | 0x20; c == 'a' || c == 'd' || v[i+2] == '9' {
 					return true
 				}
 			case 'c', 'C', 'd', 'D', 'e', 'E': // the first byte of a letter, and the next

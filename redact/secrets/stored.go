@@ -257,6 +257,8 @@ func findSaid(c *redact.Candidate) {
 		found = true
 		i += step
 	}
+	// Without a verb ("the password X") at least a space has to follow, and X
+	// has to look like one.
 	if !found && (c.End() == i || !space(text[i-1])) {
 		return
 	}
