@@ -25,7 +25,7 @@ type ledger struct {
 const model = `"source":{"kind":"model","provider":"mock-provider","model":"mock-model"}`
 
 func (g *ledger) header(id string) {
-	g.add(`{"type":"session","version":`, g.version, `,"id":"`, id, `","createdAt":`, g.time, `,"cwd":"/work/app"`)
+	g.add(`{"type":"session","version":`, g.version, `,"id":"`, id, `","createdAt":`, g.time, `,"cwd":"/srv/app"`)
 	if g.version >= 2 {
 		g.add(`,"isSeeded":false`)
 	}

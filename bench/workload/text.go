@@ -104,8 +104,8 @@ func newPool(r *rand.Rand) *pool {
 	}
 	for range 100 {
 		p.commands = append(p.commands, newArguments(map[string]any{"command": command(r)}))
-		p.reads = append(p.reads, newArguments(map[string]any{"file_path": "/work/app/" + fileName(r), "offset": r.IntN(900)}))
-		p.edit = append(p.edit, newArguments(map[string]any{"file_path": "/work/app/" + fileName(r),
+		p.reads = append(p.reads, newArguments(map[string]any{"file_path": "/srv/app/" + fileName(r), "offset": r.IntN(900)}))
+		p.edit = append(p.edit, newArguments(map[string]any{"file_path": "/srv/app/" + fileName(r),
 			"old_string": source(r, 60+r.IntN(500)), "new_string": source(r, 60+r.IntN(700))}))
 	}
 	return p

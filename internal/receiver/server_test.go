@@ -372,8 +372,10 @@ func TestHangAndDripLastUntilTheClientOrTheServerGoes(t *testing.T) {
 		cancel()
 		ended := make(chan reply)
 		go func() { ended <- postContext(context.Background(), t, s, request("x")) }()
-		for s.Totals().Requests < 2 {
-			time.Sleep(time.Millisecond)
+		for deadline := time.Now().Add(10 * time.Second); s.Totals().Requests < 2; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the second request never arrived")
+			}
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
