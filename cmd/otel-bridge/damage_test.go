@@ -68,7 +68,7 @@ func TestDamagedRecordsAreCapturedAgainFromTheLedger(t *testing.T) {
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
-				for deadline := time.Now().Add(scriptPatience / 2); !until(errs.bytes()) && time.Now().Before(deadline); {
+				for deadline := time.Now().Add(scriptPatience); !until(errs.bytes()) && time.Now().Before(deadline); {
 					time.Sleep(20 * time.Millisecond) // between two looks
 				}
 				signal := os.Interrupt

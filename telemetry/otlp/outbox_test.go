@@ -97,12 +97,12 @@ func TestAHangingReceiverAtShutdownKeepsEverything(t *testing.T) {
 	commit(t, o, "a", 0, 700, plain)
 	commit(t, o, "b", 0, 700, plain)
 	s := startReceiver(t, receiver.Options{Behavior: receiver.Behavior{Kind: receiver.Hang}})
-	d := newDeliverer(t, FromOutbox(o), Config{Endpoint: s.URL()})
+	d := newDeliverer(t, FromOutbox(o), Config{Endpoint: s.URL(), Timeout: time.Hour})
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	began := time.Now()
 	var left *UndeliveredError
-	if err := d.Drain(ctx); !errors.As(err, &left) || left.Pending != 1400 || time.Since(began) > 3*time.Second {
+	if err := d.Drain(ctx); !errors.As(err, &left) || left.Pending != 1400 || time.Since(began) > patience {
 		t.Fatalf("%v after %v", err, time.Since(began))
 	}
 	if err := o.Close(); err != nil {
@@ -237,7 +237,7 @@ func TestRandomFaultsLoseNothing(t *testing.T) {
 				}
 				o = openOutbox(t, dir)
 			}
-			cfg.Timeout = 10 * time.Second
+			cfg.Timeout = patience
 			s.SetBehavior(behavior(t, "400-if=POISON"))
 			drain(t, newDeliverer(t, FromOutbox(o), cfg))
 
@@ -305,7 +305,7 @@ func TestAClosedOutboxEndsDelivery(t *testing.T) {
 		if !errors.Is(err, outbox.ErrClosed) {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("still running")
 	}
 }

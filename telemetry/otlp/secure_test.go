@@ -68,7 +68,7 @@ func TestAHostileEnvironmentChangesNothing(t *testing.T) {
 	s := startReceiver(t, receiver.Options{})
 	cfg := quick(s.URL())
 	cfg.Compression = "none"
-	cfg.Timeout = 5 * time.Second
+	cfg.Timeout = patience
 	cfg.Headers = map[string]string{"x-mine": "2"}
 	d := newDeliverer(t, m, cfg)
 	drain(t, d)
@@ -134,9 +134,18 @@ func TestCredentialsShowNowhere(t *testing.T) {
 		var l logs
 		cfg.Logger = l.logger()
 		d := newDeliverer(t, m, cfg)
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ended := make(chan struct{})
+		go func() { // two tries have seen everything
+			defer close(ended)
+			for s.Totals().Requests < 3 && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			cancel()
+		}()
 		err := d.Drain(ctx)
 		cancel()
+		<-ended
 		shown := fmt.Sprintf("%v %+v %+v %v %s %v", err, d.State(), m.quarantined(), Check(t.Context(), cfg), l.String(), errors.Unwrap(err))
 		for _, secret := range secrets {
 			if strings.Contains(shown, secret) {

@@ -305,10 +305,13 @@ func startReceiver(tb testing.TB, o receiver.Options) *receiver.Server {
 	return s
 }
 
+// patience bounds every wait: it only ends a hang.
+const patience = 2 * time.Minute
+
 // drain delivers everything within the test's patience.
 func drain(tb testing.TB, d *Deliverer) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := d.Drain(ctx); err != nil {
 		tb.Fatalf("%v (state %+v)", err, d.State())
@@ -321,7 +324,7 @@ func until(tb testing.TB, d *Deliverer, what string, cond func() bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !cond() {
 		if time.Now().After(deadline) {
 			cancel()

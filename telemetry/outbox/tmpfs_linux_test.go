@@ -160,7 +160,7 @@ func TestADiskOfOneSegmentHasRoomAgainOnceItIsDrained(t *testing.T) {
 			l.Close()
 			drained += len(ids)
 		}
-		wait, cancel := context.WithTimeout(ctx, 20*time.Second)
+		wait, cancel := context.WithTimeout(ctx, time.Minute)
 		if err := b.WaitRoom(wait); err != nil {
 			t.Fatalf("no room in a drained outbox: %v", err)
 		}
