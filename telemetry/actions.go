@@ -125,13 +125,18 @@ func (s *Session) Recapture(ctx context.Context, keys []EventKey) (missing []Eve
 		if pr.attempt {
 			r.proj.forget()
 		}
+		attrs := s.attrs
+		if wanted {
+			attrs = r.genai.attributes(attrs, s.ident.SessionID, ev, pr.body)
+		}
+		r.genai.observe(ev, s.cur.from)
 		if !wanted || pr.elided {
 			continue
 		}
 		_, _, err := s.batch.putEvent(ctx, &event{
 			Event: ev, dialect: r.adm.dialect, isSurface: r.adm.isSurface(ev.Type),
 			body: pr.body, seen: seen, inherited: ev.Seq < s.seed,
-			ident: s.ident, attrs: s.attrs, session: s.key,
+			ident: s.ident, attrs: attrs, session: s.key,
 			consent: consent{s.c.cfg.Mode, s.cur.next - 1},
 		})
 		if err != nil {

@@ -48,6 +48,9 @@ type Config struct {
 	// ops records tell when a session is opened and comes to rest. What delivers
 	// from the outbox must then know drafts, see Sealer.
 	Attest bool
+	// GenAI gives records the gen_ai.* attributes of OpenTelemetry's semantic
+	// conventions too, in the version that GenAISchemaURL names.
+	GenAI bool
 	// Tap, if not nil, is called with every record that was committed. It must
 	// neither keep nor change it.
 	Tap func(*Record)

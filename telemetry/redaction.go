@@ -384,7 +384,7 @@ func (d *Redaction) attributes(kvs []attribute.KeyValue, f *Findings) ([]attribu
 		return nil, nil
 	}
 	for i, kv := range kvs {
-		if kv.Key == KeyParentID && kv.Value.Type() == attribute.STRING {
+		if (kv.Key == KeyParentID || kv.Key == keyConversationID) && kv.Value.Type() == attribute.STRING {
 			id, err := d.SessionID(kv.Value.AsString())
 			if err != nil {
 				return nil, err

@@ -93,19 +93,26 @@ func (root *schema) check(s *schema, v any, at string) error {
 	return nil
 }
 
-// Every kind of ops record has a body of the form that docs/records.schema.json
-// gives, and the schema describes no kind that there is not.
-func TestBodiesOfOpsRecordsFollowTheSchema(t *testing.T) {
+// readSchema reads docs/records.schema.json.
+func readSchema(t *testing.T) *schema {
+	t.Helper()
 	text, err := os.ReadFile("../docs/records.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dec := json.NewDecoder(strings.NewReader(string(text)))
 	dec.DisallowUnknownFields()
-	var root schema
-	if err := dec.Decode(&root); err != nil {
+	root := new(schema)
+	if err := dec.Decode(root); err != nil {
 		t.Fatal(err)
 	}
+	return root
+}
+
+// Every kind of ops record has a body of the form that docs/records.schema.json
+// gives, and the schema describes no kind that there is not.
+func TestBodiesOfOpsRecordsFollowTheSchema(t *testing.T) {
+	root := readSchema(t)
 	ctx := context.Background()
 	o := &sealing{modelOutbox: newModelOutbox(), states: map[outbox.ID]outbox.State{}}
 	in := NewInstallation()
@@ -134,7 +141,7 @@ func TestBodiesOfOpsRecordsFollowTheSchema(t *testing.T) {
 	s = open(src, SessionOptions{})
 	pull(t, s)
 	src.append("unheard/of {}")
-	_, err = s.Pull(ctx, 0)
+	_, err := s.Pull(ctx, 0)
 	var held *HeldError
 	if !errors.As(err, &held) {
 		t.Fatal(err)

@@ -81,6 +81,7 @@ type reading struct {
 	adm   *admission
 	proj  projector
 	chain *chain
+	genai *genAI // nil where it is not asked for
 
 	path      path // as the cursor has it
 	toEnd     bool // everything up to the present end is out of scope
@@ -325,11 +326,15 @@ func (s *Session) open() (*reading, error) {
 		return nil, err
 	}
 	s.attrs = s.headerAttributes()
-	return &reading{
+	r := &reading{
 		led: led, adm: adm,
 		proj:  projector{dialect: adm.dialect},
 		chain: newChain(s.c.cfg.Installation.Key),
-	}, nil
+	}
+	if s.c.cfg.GenAI {
+		r.genai = newGenAI(adm.dialect)
+	}
+	return r, nil
 }
 
 // headerAttributes are those that all records of the session have.
@@ -400,6 +405,7 @@ func (s *Session) replay(ctx context.Context, r *reading) (common int64, err err
 		r.digest(ev)
 		if len(points) > 0 && points[0].n == r.chain.n {
 			// Under another line limit other lines are incomplete, and digests
+		r.genai.observe(ev, s.cur.from)
 			// say nothing.
 			if points[0] == r.chain.here() || r.truncated != s.cur.truncatedAt(r.chain.n) {
 				common = points[0].n
@@ -585,7 +591,7 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 		withheld, leaf, err = s.batch.putEvent(ctx, &event{
 			Event: ev, dialect: r.adm.dialect, isSurface: r.adm.isSurface(ev.Type),
 			body: pr.body, seen: seen, inherited: inherited,
-			ident: s.ident, attrs: s.attrs, session: s.key,
+			ident: s.ident, attrs: r.genai.attributes(s.attrs, s.ident.SessionID, ev, pr.body), session: s.key,
 			consent: consent{s.c.cfg.Mode, watermark},
 		})
 		if err != nil {
@@ -628,6 +634,7 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 // attest takes an event into the open span.
 func (s *Session) attest(ctx context.Context, ev *session.Event, fate Outcome, leaf Leaf) error {
 	if !s.c.cfg.Attest {
+	r.genai.observe(ev, s.cur.from)
 		return nil
 	}
 	sp := &s.cur.span
@@ -711,6 +718,7 @@ func (s *Session) ops(ctx context.Context, op string, severity Severity, body []
 	if err != nil {
 		return err
 	}
+	rec.Attributes = s.awake.genai.opsAttempt(s.ident.SessionID, body)
 	_, _, err = s.batch.put(ctx, rec, opsKey(rec.UID))
 	return err
 }

@@ -23,6 +23,8 @@ type Config struct {
 	Sources       []Source
 	Vocabulary    []EventType
 	Redact        Redact
+	// GenAI gives records the gen_ai.* attributes too.
+	GenAI bool
 	// MaxRecordBytes bounds a record's body, MaxLineBytes a ledger line.
 	MaxRecordBytes, MaxLineBytes Size
 	OnDivergence                 OnDivergence

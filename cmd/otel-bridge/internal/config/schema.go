@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,9 @@ type field struct {
 	path   bool
 }
 
+// genAIVersion is the version of the conventions that telemetry pins.
+func genAIVersion() string { return path.Base(telemetry.GenAISchemaURL) }
+
 // transport reports whether the key says how records leave.
 func (f *field) transport() bool { return strings.HasPrefix(f.key, "exporter.") }
 
@@ -48,6 +52,8 @@ var fields = []field{
 		decode: (*loader).decodeRedact},
 	{key: "redact.policies", typ: "list", def: "[builtin:secrets, builtin:pii]", doc: "Policies in order: built-in ones by name, own ones as paths of TOML files relative to this file."},
 	{key: "redact.key_file", typ: "path", def: `""`, doc: "Key for the action `token`; at least 32 bytes, readable by its owner only."},
+	{key: "gen_ai", def: "false", doc: "Also give records the `gen_ai.*` attributes of OpenTelemetry's semantic conventions " + genAIVersion() + " (mapping.md).",
+		at: func(c *Config) any { return &c.GenAI }},
 	{key: "max_record_bytes", def: "1MiB", doc: "A longer body is cut at its largest strings, after redaction, and marked with its original length.",
 		at: func(c *Config) any { return &c.MaxRecordBytes }, min: 1 << 10, max: 1 << 30},
 	{key: "max_line_bytes", def: "16MiB", doc: "The body of a ledger line above this is withheld.",

@@ -60,7 +60,7 @@ func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry
 			}
 			return c.source(path), true
 		},
-		Attest: o.attest,
+		Attest: o.attest, GenAI: cfg.GenAI,
 		Tap:    o.Tap,
 	})
 	return c, err
