@@ -613,6 +613,7 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 		s.cur.from = ev.Seq + 1
 		r.proj.forget()
 	}
+	r.genai.observe(ev, s.cur.from)
 	r.digest(ev)
 	if ev.DataTruncated {
 		s.cur.truncated = append(s.cur.truncated, ev.Seq)
@@ -634,7 +635,6 @@ func (s *Session) event(ctx context.Context, ev *session.Event, watermark int64)
 // attest takes an event into the open span.
 func (s *Session) attest(ctx context.Context, ev *session.Event, fate Outcome, leaf Leaf) error {
 	if !s.c.cfg.Attest {
-	r.genai.observe(ev, s.cur.from)
 		return nil
 	}
 	sp := &s.cur.span
