@@ -139,7 +139,7 @@ func (r *ChunkRun) Next(ev *Event) bool {
 	r.buf = append(append(r.buf[:r.prefix], r.texts[r.at]...), '}', '}')
 	*ev = Event{
 		Seq: r.Seq0 + int64(r.at), Time: r.time, Type: TypeAssistantChunk, Data: json.RawMessage(r.buf),
-		facts: facts{&r.buf[0], r.Turn, r.Step},
+		facts: facts{of: &r.buf[0], counted: true, turn: r.Turn, step: r.Step},
 	}
 	r.at++
 	return true

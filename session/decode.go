@@ -20,6 +20,7 @@ type Decoder struct {
 	order []int64
 	run   ChunkRun
 	index [16]member // of a row's data
+	jumps jumps      // of a row
 }
 
 // NewDecoder returns a decoder for rows of dialect d; v tells which types are
@@ -69,6 +70,7 @@ type envelope struct {
 	// index holds the members of data where the scan has listed them all.
 	index   []member
 	indexed bool
+	dataAt  int // where data begins in the row
 }
 
 // member finds a member of the payload, the last of duplicates.
@@ -152,6 +154,8 @@ func (x *Decoder) scan(row []byte, e *envelope) error {
 		return &DecodeError{Code: CodeRowNotObject, Stage: StageEnvelope, Seq: -1, Detail: "want a JSON object"}
 	}
 	x.check.loud = false
+	x.jumps.reset()
+	x.check.jumps = &x.jumps
 	end, err := x.members(row, skipSpace(row, i+1), e)
 	e.scanned, e.quiet = true, !x.check.loud
 	if err == nil {
@@ -176,7 +180,7 @@ func (x *Decoder) members(row []byte, i int, e *envelope) (int, error) {
 		}
 		data := StringIs(key, "data")
 		if e.indexed = e.indexed && !data; data && value < len(row) && row[value] == '{' {
-			e.index, e.indexed = x.index[:0], true
+			e.index, e.indexed, e.dataAt = x.index[:0], true, value
 			i, err = x.payload(row, skipSpace(row, value+1), e)
 		} else {
 			i, err = x.check.value(row, value)
@@ -371,8 +375,9 @@ func (x *Decoder) envelope(e *envelope, ev *Event, known *EventType) error {
 	if e.indexed {
 		turn, okTurn := Count(e.member("turn"))
 		step, okStep := Count(e.member("step"))
-		if okTurn && okStep {
-			ev.facts = facts{&e.data[0], turn, step}
+		ev.facts = facts{
+			of: &e.data[0], counted: okTurn && okStep, turn: turn, step: step,
+			jumps: x.jumps.list, start: e.dataAt,
 		}
 	}
 	ev.RawSurfaceOp = json.RawMessage(e.op)

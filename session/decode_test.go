@@ -391,6 +391,7 @@ func again(t *testing.T, d *Dialect, ev *Event) {
 	if second := AppendEvent(nil, d, &back); string(second) != string(row) {
 		t.Fatalf("written as\n%s\nand then as\n%s", row, second)
 	}
+	sameWalk(t, &back, back.Data)
 	rawTurn, rawStep := turnStep(ev.Data)
 	turn, step, ok := TurnStep(ev)
 	if n, counted := Count(rawTurn); ok && (!counted || n != turn) {

@@ -217,9 +217,15 @@ func (r ToolResult) ErrorCode() string { s, _ := String(r.RawErrorCode); return 
 // ToolResult reads the payload of a tool/result. Whatever is absent or of
 // another kind is left empty.
 func (d *Dialect) ToolResult(data []byte) ToolResult {
+	return d.ToolResultOf(&Event{Data: data})
+}
+
+// ToolResultOf is ToolResult for the payload of ev. Where ev comes from a Decoder
+// it does not read long results again.
+func (d *Dialect) ToolResultOf(ev *Event) ToolResult {
 	var r ToolResult
 	var failure []byte
-	for o := WalkObject(data); o.Next(); {
+	for o := ev.WalkObject(ev.Data); o.Next(); {
 		switch {
 		case o.KeyIs("message"):
 			r.Message = o.Value()
@@ -228,7 +234,7 @@ func (d *Dialect) ToolResult(data []byte) ToolResult {
 		}
 	}
 	var source, content, isError []byte
-	for o := WalkObject(r.Message); o.Next(); {
+	for o := ev.WalkObject(r.Message); o.Next(); {
 		switch {
 		case o.KeyIs("source"):
 			source = o.Value()
@@ -240,10 +246,10 @@ func (d *Dialect) ToolResult(data []byte) ToolResult {
 	}
 	if !d.toolRole {
 		isError = nil
-		blocks := WalkArray(content)
+		blocks := ev.WalkArray(content)
 		content = nil
 		if blocks.Next() {
-			for o := WalkObject(blocks.Value()); o.Next(); {
+			for o := ev.WalkObject(blocks.Value()); o.Next(); {
 				switch {
 				case o.KeyIs("content"):
 					content = o.Value()

@@ -43,14 +43,17 @@ type Event struct {
 	// opFirst says that surfaceOp stood before sourceEventSeqs in its row: the
 	// reference writes both orders, and a row is written back as it was.
 	opFirst bool
-	// facts remembers turn and step of Data where a decoder knew them.
+	// facts remembers what a decoder has found out about Data.
 	facts facts
 }
 
 // facts are valid only as long as Data still is the slice they were read from.
 type facts struct {
 	of         *byte
+	counted    bool // turn and step are known
 	turn, step int64
+	jumps      []jump // the long values of the row
+	start      int    // where Data begins in the row
 }
 
 // SurfaceOp is what an event of a surface type does to the surface.
@@ -84,7 +87,7 @@ func (e *Event) Clone() Event {
 // TurnStep reads turn and step of the payload; ok is false unless both are
 // there and counts.
 func TurnStep(ev *Event) (turn, step int64, ok bool) {
-	if len(ev.Data) > 0 && ev.facts.of == &ev.Data[0] {
+	if ev.facts.counted && len(ev.Data) > 0 && ev.facts.of == &ev.Data[0] {
 		return ev.facts.turn, ev.facts.step, true
 	}
 	rawTurn, rawStep := turnStep(ev.Data)
@@ -107,7 +110,7 @@ func turnStep(data []byte) (turn, step []byte) {
 
 // Turn reads the turn of the payload; ok is false unless it is a count.
 func Turn(ev *Event) (turn int64, ok bool) {
-	if len(ev.Data) > 0 && ev.facts.of == &ev.Data[0] {
+	if ev.facts.counted && len(ev.Data) > 0 && ev.facts.of == &ev.Data[0] {
 		return ev.facts.turn, true
 	}
 	return Count(Member(ev.Data, "turn"))

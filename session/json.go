@@ -94,6 +94,8 @@ type validator struct {
 	// 4 looks for in messages (see quiet): knowing so here costs less than
 	// looking for it later.
 	loud bool
+	// jumps, if not nil, gathers the long values.
+	jumps *jumps
 }
 
 func (v *validator) value(b []byte, i int) (int, error) {
@@ -113,8 +115,12 @@ func (v *validator) value(b []byte, i int) (int, error) {
 			if spelled || end-i <= len(`"tool-addition"`) && loudString(b[i:end]) {
 				v.loud = true
 			}
+			if v.jumps != nil {
+				v.jumps.text(i, end)
+			}
 			i = end
 		case c == '{':
+			start := i
 			i = skipSpace(b, i+1)
 			if i < len(b) && b[i] == '}' {
 				i++
@@ -124,6 +130,9 @@ func (v *validator) value(b []byte, i int) (int, error) {
 				stack = append(stack, 0)
 			}
 			stack[depth>>6] |= 1 << (depth & 63)
+			if v.jumps != nil {
+				v.jumps.begin(start, depth)
+			}
 			depth++
 			var err error
 			if _, i, err = keyAt(b, i); err != nil {
@@ -131,6 +140,7 @@ func (v *validator) value(b []byte, i int) (int, error) {
 			}
 			continue
 		case c == '[':
+			start := i
 			i = skipSpace(b, i+1)
 			if i < len(b) && b[i] == ']' {
 				i++
@@ -140,6 +150,9 @@ func (v *validator) value(b []byte, i int) (int, error) {
 				stack = append(stack, 0)
 			}
 			stack[depth>>6] &^= 1 << (depth & 63)
+			if v.jumps != nil {
+				v.jumps.begin(start, depth)
+			}
 			depth++
 			continue
 		case c == '-' || c-'0' < 10:
@@ -180,6 +193,9 @@ func (v *validator) value(b []byte, i int) (int, error) {
 			}
 			depth--
 			i++
+			if v.jumps != nil {
+				v.jumps.end(i, depth)
+			}
 		}
 	}
 }
@@ -384,6 +400,7 @@ type Object struct {
 	b          []byte
 	i          int
 	key, value []byte
+	ahead      ahead
 }
 
 // WalkObject starts at the first member of raw, which is valid JSON without
@@ -411,7 +428,7 @@ func (o *Object) Next() bool {
 		return false
 	}
 	i = skipSpace(o.b, i+1)
-	o.i = skipValue(o.b, i)
+	o.i = o.ahead.skip(o.b, i)
 	o.value = o.b[min(i, o.i):o.i]
 	return true
 }
@@ -431,6 +448,7 @@ type Array struct {
 	b     []byte
 	i     int
 	value []byte
+	ahead ahead
 }
 
 // WalkArray starts at the first element of raw, which is valid JSON without
@@ -451,7 +469,7 @@ func (a *Array) Next() bool {
 	if i >= len(a.b) || a.b[i] == ']' {
 		return false
 	}
-	a.i = skipValue(a.b, i)
+	a.i = a.ahead.skip(a.b, i)
 	a.value = a.b[i:a.i]
 	return true
 }
@@ -464,8 +482,14 @@ func (a *Array) Value() []byte { return a.value }
 // decoded key is key: duplicates count as the reference counts them. It is nil
 // where raw has no such member or is no object.
 func Member(raw []byte, key string) []byte {
+	o := WalkObject(raw)
+	return o.last(key)
+}
+
+// last returns the value of the last member called key, of those that are left.
+func (o *Object) last(key string) []byte {
 	var found []byte
-	for o := WalkObject(raw); o.Next(); {
+	for o.Next() {
 		if o.KeyIs(key) {
 			found = o.value
 		}

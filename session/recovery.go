@@ -132,7 +132,7 @@ func (r *Recovery) truncated(ev *Event) error {
 			r.calls[i].callSeq = ev.Seq
 		}
 	case TypeToolResult:
-		if res := r.d.ToolResult(ev.Data); res.RawCallID != nil {
+		if res := r.d.ToolResultOf(ev); res.RawCallID != nil {
 			r.settle(ev, res.RawCallID)
 		}
 	}

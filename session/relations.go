@@ -276,7 +276,7 @@ func (j *judgement) found(code Code, format string, args ...any) {
 	}
 }
 
-func (j *judgement) member(name string) []byte { return Member(j.ev.Data, name) }
+func (j *judgement) member(name string) []byte { return j.ev.Member(j.ev.Data, name) }
 
 // requireStep checks that the event names the open turn and step.
 func (j *judgement) requireStep() bool {
@@ -482,7 +482,7 @@ func (j *judgement) result() {
 	if !j.requireStep() {
 		return
 	}
-	res := r.d.ToolResult(j.ev.Data)
+	res := r.d.ToolResultOf(j.ev)
 	id := scalarKey(res.RawCallID)
 	t := r.tools[id]
 	if t == nil {

@@ -333,7 +333,7 @@ func (t *Trace) known(ev *Event, kind eventKind, p *tracePlan) error {
 		if err := s.openStep(ev); err != nil {
 			return err
 		}
-		id := stringOnly(Member(ev.Data, "callId"))
+		id := stringOnly(ev.Member(ev.Data, "callId"))
 		if id == nil {
 			if !ev.DataTruncated {
 				return fail(ev, CodePayload, "callId has to be a string")
@@ -364,7 +364,7 @@ func (t *Trace) toolResult(ev *Event, p *tracePlan) error {
 	if err := s.openStep(ev); err != nil {
 		return err
 	}
-	r := t.d.ToolResult(ev.Data)
+	r := t.d.ToolResultOf(ev)
 	if r.RawCallID == nil {
 		if ev.DataTruncated {
 			return nil

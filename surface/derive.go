@@ -27,11 +27,11 @@ func derive(ev *session.Event) (json.RawMessage, bool) {
 	case typeUser:
 		return data, len(data) > 0
 	case typeTool:
-		m := session.Member(data, "message")
+		m := ev.Member(data, "message")
 		return m, m != nil
 	case typeSystem, typeDeveloper, typeAssistant:
-		m := session.Member(data, "message")
-		if m == nil || emptyContent(session.Member(m, "content")) {
+		m := ev.Member(data, "message")
+		if m == nil || emptyContent(ev.Member(m, "content")) {
 			return nil, false
 		}
 		return m, true

@@ -137,7 +137,7 @@ func imagesOf(ev *session.Event) (n int) {
 	if !ok || ev.Type != typeUser && ev.Type != typeTool {
 		return 0
 	}
-	for _, s := range appendImages(nil, session.Member(m, "content"), 0) {
+	for _, s := range appendImages(nil, &session.Event{}, session.Member(m, "content"), 0) {
 		if s != imagesBroken {
 			n++
 		}

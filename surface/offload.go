@@ -47,18 +47,18 @@ func (ImageOffload) Remember(ev *session.Event) []byte {
 	if !ok {
 		return nil
 	}
-	return appendImages(nil, session.Member(message, "content"), 0)
+	return appendImages(nil, ev, ev.Member(message, "content"), 0)
 }
 
-func appendImages(state, blocks []byte, depth int) []byte {
+func appendImages(state []byte, ev *session.Event, blocks []byte, depth int) []byte {
 	if session.KindOf(blocks) != session.KindArray || depth == maxBlockNesting {
 		return append(state, imagesBroken)
 	}
-	for a := session.WalkArray(blocks); a.Next(); {
+	for a := ev.WalkArray(blocks); a.Next(); {
 		if session.KindOf(a.Value()) == session.KindNull {
 			return append(state, imagesBroken)
 		}
-		switch b := readBlock(a.Value()); {
+		switch b := readBlock(ev.WalkObject(a.Value())); {
 		case session.StringIs(b.typ, "image"):
 			if string(b.offloaded) == "true" {
 				state = append(state, imageOffloaded)
@@ -66,7 +66,7 @@ func appendImages(state, blocks []byte, depth int) []byte {
 				state = append(state, imageShown)
 			}
 		case session.StringIs(b.typ, "tool-result"):
-			state = appendImages(state, b.content, depth+1)
+			state = appendImages(state, ev, b.content, depth+1)
 			if n := len(state); n > 0 && state[n-1] == imagesBroken {
 				return state
 			}
@@ -78,8 +78,8 @@ func appendImages(state, blocks []byte, depth int) []byte {
 // block holds what of a content block matters for images.
 type block struct{ typ, content, offloaded []byte }
 
-func readBlock(raw []byte) (b block) {
-	for o := session.WalkObject(raw); o.Next(); {
+func readBlock(o session.Object) (b block) {
+	for o.Next() {
 		switch {
 		case o.KeyIs("type"):
 			b.typ = o.Value()
@@ -248,7 +248,7 @@ func (m *marker) blocks(dst, content []byte, depth int) []byte {
 	from := 0
 	for a := session.WalkArray(content); a.Next(); {
 		raw := a.Value()
-		switch b := readBlock(raw); {
+		switch b := readBlock(session.WalkObject(raw)); {
 		case session.StringIs(b.typ, "image"):
 			if m.at == m.want {
 				start := offsetIn(content, raw)

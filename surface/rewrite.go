@@ -23,7 +23,7 @@ func (s *Surface) rewriteDigest(ev *session.Event) digest {
 	if ev.DataTruncated {
 		return unread
 	}
-	v := values{s.seed}
+	v := values{s.seed, ev}
 	d := digest(v.result(session.TrimSpace(ev.Data), s.rules.toolRole))
 	if d == unread {
 		return unread + 1
@@ -34,7 +34,10 @@ func (s *Surface) rewriteDigest(ev *session.Event) digest {
 // values hashes JSON by what it means, as the reference compares it: the order
 // of members and the spelling of numbers and strings do not count, and of
 // duplicate members the last one does.
-type values struct{ seed maphash.Seed }
+type values struct {
+	seed maphash.Seed
+	ev   *session.Event // whose payload is read
+}
 
 // Tags keep values of different kinds apart.
 const (
@@ -62,7 +65,7 @@ func (v values) result(data []byte, toolRole bool) uint64 {
 	if toolRole {
 		return sum
 	}
-	blocks := session.WalkArray(content)
+	blocks := v.ev.WalkArray(content)
 	if blocks.Next() {
 		first, _ := v.members(blocks.Value(), "content", 0)
 		return v.mix(sum, first)
@@ -81,7 +84,7 @@ func (v values) members(object []byte, without string, depth int) (sum uint64, l
 	var few [24]member
 	seen := few[:0]
 	var many map[uint64]uint64 // part by key, for objects beyond few
-	for o := session.WalkObject(object); o.Next(); {
+	for o := v.ev.WalkObject(object); o.Next(); {
 		if without != "" && o.KeyIs(without) {
 			left = o.Value()
 			continue
@@ -125,7 +128,7 @@ func (v values) value(raw []byte, depth int) uint64 {
 		return v.mix(tagNumber, math.Float64bits(n.Float+0)) // +0 for -0
 	case session.KindArray:
 		sum := tagArray
-		for a := session.WalkArray(raw); a.Next(); {
+		for a := v.ev.WalkArray(raw); a.Next(); {
 			sum = v.mix(sum, v.value(a.Value(), depth+1))
 		}
 		return sum

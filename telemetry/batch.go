@@ -135,11 +135,11 @@ func (b *batch) putEvent(ctx context.Context, ev *event) (withheld bool, leaf Le
 func severityOf(d *session.Dialect, ev *session.Event) Severity {
 	switch ev.Type {
 	case session.TypeToolResult:
-		if d.ToolResult(ev.Data).IsError {
+		if d.ToolResultOf(ev).IsError {
 			return SeverityError
 		}
 	case session.TypeTurnEnd:
-		if session.StringIs(session.Path(ev.Data, "reason", "kind"), "error") {
+		if session.StringIs(ev.Path("reason", "kind"), "error") {
 			return SeverityError
 		}
 	}

@@ -94,7 +94,7 @@ func (p *projector) observe(ev *session.Event, export bool) projection {
 	}
 	switch ev.Type {
 	case session.TypeAssistantMessage:
-		return projection{body: p.withoutStream(ev.Data)}
+		return projection{body: p.withoutStream(ev)}
 	case session.TypeAssistantAttempt:
 		return projection{body: p.joinedStream(ev.Data)}
 	}
@@ -172,14 +172,14 @@ func integer(raw []byte) int64 {
 	return n.Int
 }
 
-// withoutStream is data without its member "stream"; data itself when it has
-// none.
-func (p *projector) withoutStream(data []byte) []byte {
-	if session.Member(data, "stream") == nil {
-		return data
+// withoutStream is ev's payload without its member "stream"; the payload itself
+// when it has none.
+func (p *projector) withoutStream(ev *session.Event) []byte {
+	if ev.Member(ev.Data, "stream") == nil {
+		return ev.Data
 	}
 	b := append(p.body[:0], '{')
-	for o := session.WalkObject(data); o.Next(); {
+	for o := ev.WalkObject(ev.Data); o.Next(); {
 		if !o.KeyIs("stream") {
 			b = appendMember(b, 1, o.RawKey(), o.Value())
 		}
