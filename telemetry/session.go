@@ -402,10 +402,10 @@ func (s *Session) replay(ctx context.Context, r *reading) (common int64, err err
 		if r.proj.observe(ev, false).attempt || ev.Seq < s.cur.from {
 			r.proj.forget()
 		}
+		r.genai.observe(ev, s.cur.from)
 		r.digest(ev)
 		if len(points) > 0 && points[0].n == r.chain.n {
 			// Under another line limit other lines are incomplete, and digests
-		r.genai.observe(ev, s.cur.from)
 			// say nothing.
 			if points[0] == r.chain.here() || r.truncated != s.cur.truncatedAt(r.chain.n) {
 				common = points[0].n
@@ -697,6 +697,7 @@ func (s *Session) attempt(ctx context.Context, ev *session.Event, seen SurfaceFa
 	}
 	rec.TimeMs, rec.Surface = lastMs, seen
 	rec.Inherited = ev.Seq < s.seed
+	rec.Attributes = s.awake.genai.opsAttempt(s.ident.SessionID, body)
 	if !ok {
 		rec.Withheld = ReasonTooLarge
 	}
@@ -718,7 +719,6 @@ func (s *Session) ops(ctx context.Context, op string, severity Severity, body []
 	if err != nil {
 		return err
 	}
-	rec.Attributes = s.awake.genai.opsAttempt(s.ident.SessionID, body)
 	_, _, err = s.batch.put(ctx, rec, opsKey(rec.UID))
 	return err
 }
