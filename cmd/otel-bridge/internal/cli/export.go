@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,35 +104,67 @@ type exportSummary struct {
 }
 
 func (x *exporting) run(ctx context.Context, ledgers []jsonl.Ledger) error {
-	good := x.verify(ctx, ledgers)
+	verifying, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	verified := make(chan []checked, 1)
+	go func() { verified <- x.verify(verifying, ledgers) }()
+	// Opening waits for the disk; it sends nothing.
 	p, err := sidecar.OpenPipeline(x.cfg, sidecar.PipelineOptions{Log: x.log, Instance: "otel-bridge export", Finished: true})
 	if err != nil {
+		giveUp()
+		<-verified
 		return sidecar.Explain(err)
 	}
-	err = x.carry(ctx, p, good)
+	err = x.carry(ctx, p, x.good(ledgers, <-verified))
 	if cerr := p.Close(); err == nil {
 		err = cerr
 	}
 	return err
 }
 
-// verify leaves out ledgers that cannot be understood, and says why.
-func (x *exporting) verify(ctx context.Context, ledgers []jsonl.Ledger) []sidecar.Verified {
+// verifyWorkers is how many ledgers are verified at the same time. Each may hold
+// a line of the longest length.
+const verifyWorkers = 4
+
+// checked is a ledger that was read, and why it cannot be understood.
+type checked struct {
+	sidecar.Verified
+	err  error
+	done bool // false where ctx has ended before
+}
+
+// verify reads every ledger whole.
+func (x *exporting) verify(ctx context.Context, ledgers []jsonl.Ledger) []checked {
+	all := make([]checked, len(ledgers))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(verifyWorkers, len(ledgers)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(ledgers) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				all[i].Verified, all[i].err = sidecar.Verify(x.cfg, ledgers[i])
+				all[i].done = true
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// good leaves out ledgers that cannot be understood, and says why.
+func (x *exporting) good(ledgers []jsonl.Ledger, all []checked) []sidecar.Verified {
 	var good []sidecar.Verified
-	for _, l := range ledgers {
-		if ctx.Err() != nil {
-			break
-		}
-		v, err := sidecar.Verify(x.cfg, l)
-		if err != nil {
-			x.refuse(l.Path, err)
+	for i, v := range all {
+		switch {
+		case !v.done:
 			continue
-		}
-		if v.Tail.Torn() {
+		case v.err != nil:
+			x.refuse(ledgers[i].Path, v.err)
+			continue
+		case v.Tail.Torn():
 			x.sum.TornTails++
-			x.say("%s: %d bytes at its end are a write that was cut off; what is whole before them is taken", x.name(l.Path), v.Tail.Bytes)
+			x.say("%s: %d bytes at its end are a write that was cut off; what is whole before them is taken", x.name(v.Ledger.Path), v.Tail.Bytes)
 		}
-		good = append(good, v)
+		good = append(good, v.Verified)
 	}
 	x.sum.Ledgers = len(ledgers)
 	return good
