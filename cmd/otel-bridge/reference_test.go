@@ -22,6 +22,12 @@ import (
 // what was received.
 func export(t *testing.T, config string, paths ...string) []received {
 	t.Helper()
+	return exportIn(t, nil, config, paths...)
+}
+
+// exportIn is export in an environment.
+func exportIn(t *testing.T, env map[string]string, config string, paths ...string) []received {
+	t.Helper()
 	dir := t.TempDir()
 	sink := filepath.Join(dir, "got.jsonl")
 	file, err := receiver.OpenFile(sink)
@@ -38,8 +44,8 @@ func export(t *testing.T, config string, paths ...string) []received {
 	}
 	var out, errs bytes.Buffer
 	args := append([]string{"export", "--config", cfg, "--mode", "FULL", "--endpoint", srv.URL(), "--data-dir", filepath.Join(dir, "data")}, paths...)
-	nothing := func(string) (string, bool) { return "", false }
-	code := cli.Run(context.Background(), args, bytes.NewReader(nil), &out, &errs, nothing)
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	code := cli.Run(context.Background(), args, bytes.NewReader(nil), &out, &errs, lookup)
 	if err := srv.Close(); err != nil {
 		t.Error(err)
 	}

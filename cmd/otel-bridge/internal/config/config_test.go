@@ -185,6 +185,21 @@ func TestFlagGoesBeforeEnvironmentBeforeFile(t *testing.T) {
 	}
 }
 
+func TestPodIsOfTheEnvironmentInsideAClusterOnly(t *testing.T) {
+	file := writeFile(t, "mode: FULL\nexporter: { endpoint: 'https://c.example.com' }\nresource: { k8s.node.name: file }\n")
+	pod := []string{"POD_NAME", "agent-7d9", "POD_UID", "u-1", "POD_NAMESPACE", "prod", "NODE_NAME", "n1", "CONTAINER_NAME", "bridge",
+		"OTEL_RESOURCE_ATTRIBUTES", "k8s.namespace.name=said"}
+	c := load(t, file, Options{LookupEnv: testEnv(append(pod, "KUBERNETES_SERVICE_HOST", "10.0.0.1")...)})
+	want := map[string]string{"k8s.pod.name": "agent-7d9", "k8s.pod.uid": "u-1", "k8s.namespace.name": "said", "k8s.node.name": "file", "k8s.container.name": "bridge"}
+	if !reflect.DeepEqual(c.Resource, want) {
+		t.Errorf("resource %v", c.Resource)
+	}
+	c = load(t, file, Options{LookupEnv: testEnv(pod...)})
+	if want := map[string]string{"k8s.namespace.name": "said", "k8s.node.name": "file"}; !reflect.DeepEqual(c.Resource, want) {
+		t.Errorf("outside a cluster: resource %v", c.Resource)
+	}
+}
+
 func TestLogsEndpointOfTheEnvironmentIsUsedAsItIs(t *testing.T) {
 	for in, want := range map[string]string{
 		"http://localhost:4318/custom": "http://localhost:4318/custom",

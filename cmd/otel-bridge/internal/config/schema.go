@@ -92,7 +92,7 @@ var fields = []field{
 		at: func(c *Config) any { return &c.Exporter.TLS.CertFile }, path: true},
 	{key: "exporter.tls.key_file", typ: "path", def: `""`, env: "OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY, OTEL_EXPORTER_OTLP_CLIENT_KEY", doc: "Client key, readable by its owner only.",
 		at: func(c *Config) any { return &c.Exporter.TLS.KeyFile }, path: true},
-	{key: "resource", typ: "mapping", def: "{}", env: "OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME", doc: "Resource attributes, such as `deployment.environment.name: production`.",
+	{key: "resource", typ: "mapping", def: "{}", env: "OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME", doc: "Resource attributes, such as `deployment.environment.name: production`, beside the bridge's own: `service.name`, `.version`, `.instance.id`, `host.name`, and in Kubernetes `k8s.pod.name`, `k8s.pod.uid`, `k8s.namespace.name`, `k8s.node.name`, `k8s.container.name` from `POD_NAME`, `POD_UID`, `POD_NAMESPACE`, `NODE_NAME`, `CONTAINER_NAME`.",
 		decode: (*loader).decodeResource},
 	{key: "session_idle", def: "30m", doc: "A session without a new event for so long counts as idle.",
 		at: func(c *Config) any { return &c.SessionIdle }},

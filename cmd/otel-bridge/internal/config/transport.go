@@ -20,6 +20,7 @@ import (
 func (l *loader) applyStandardEnv() {
 	if l.cfg.Mode != telemetry.Disabled || l.transport {
 		l.resourceFromEnv()
+		l.podFromEnv()
 	}
 	if !l.transport {
 		return
@@ -95,6 +96,29 @@ func (l *loader) otlpEnv(suffix string) (value, name string) {
 		}
 	}
 	return "", ""
+}
+
+// podVariables are the names that manifests commonly give to what the downward
+// API tells of a Pod, and the attributes that the conventions have for it.
+var podVariables = []struct{ variable, attribute string }{
+	{"POD_NAME", "k8s.pod.name"},
+	{"POD_UID", "k8s.pod.uid"},
+	{"POD_NAMESPACE", "k8s.namespace.name"},
+	{"NODE_NAME", "k8s.node.name"},
+	{"CONTAINER_NAME", "k8s.container.name"},
+}
+
+// podFromEnv says which Pod this is, where nothing else has said so. It does only
+// inside a cluster: other systems have variables of these names for other things.
+func (l *loader) podFromEnv() {
+	if v, _ := l.opts.LookupEnv("KUBERNETES_SERVICE_HOST"); v == "" {
+		return
+	}
+	for _, p := range podVariables {
+		if v, _ := l.opts.LookupEnv(p.variable); v != "" && l.cfg.Resource[p.attribute] == "" {
+			l.cfg.Resource[p.attribute] = v
+		}
+	}
 }
 
 func (l *loader) resourceFromEnv() {
