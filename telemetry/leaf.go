@@ -3,6 +3,8 @@ package telemetry
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
 
 	"github.com/otel-bridge/otel-bridge/session"
@@ -70,9 +72,12 @@ func appendCanonical(dst, raw []byte, i, depth int) (out []byte, end int, ok boo
 		}
 		return append(dst, ']'), i + 1, true
 	case '"':
-		end := stringEnd(raw, i)
-		dst, ok = appendCanonicalText(dst, raw[i:end])
-		return dst, end, ok
+		end, plain := scanText(raw, i)
+		if !plain {
+			dst, ok = askCanonical(dst, raw[i:end])
+			return dst, end, ok
+		}
+		return append(dst, raw[i:end]...), end, true
 	default:
 		end := i + 1
 		for end < len(raw) && raw[end] > ' ' && raw[end] != ',' && raw[end] != ']' && raw[end] != '}' {
@@ -92,7 +97,7 @@ func appendCanonical(dst, raw []byte, i, depth int) (out []byte, end int, ok boo
 // quickMembers is how many members are put in order without a list on the heap.
 const quickMembers = 24
 
-type canonicalMember struct{ key, from, to int } // in dst: inside of the key, the whole member
+type canonicalMember struct{ from, key, to int } // in dst: the member, the end of its key, its end
 
 func appendCanonicalObject(dst, raw []byte, i, depth int) ([]byte, int, bool) {
 	if depth >= maxQuickDepth {
@@ -108,7 +113,7 @@ func appendCanonicalObject(dst, raw []byte, i, depth int) ([]byte, int, bool) {
 		end := stringEnd(raw, i)
 		key := raw[i:end]
 		odd = odd || !plainKey(key)
-		m := canonicalMember{key: len(dst) + 1, from: len(dst)}
+		m := canonicalMember{from: len(dst), key: len(dst) + len(key)}
 		dst = append(dst, key...)
 		dst = append(dst, ':')
 		i = skipBlank(raw, skipBlank(raw, end)+1)
@@ -118,7 +123,7 @@ func appendCanonicalObject(dst, raw []byte, i, depth int) ([]byte, int, bool) {
 		}
 		m.to = len(dst)
 		if n := len(members); n > 0 && sorted {
-			sorted = bytes.Compare(keyAt(dst, members[n-1].key), keyAt(dst, m.key)) < 0
+			sorted = bytes.Compare(members[n-1].name(dst), m.name(dst)) < 0
 		}
 		members = append(members, m)
 		if i = skipBlank(raw, i); raw[i] == ',' {
@@ -142,7 +147,7 @@ func appendCanonicalObject(dst, raw []byte, i, depth int) ([]byte, int, bool) {
 	}
 	for a := 1; a < len(members); a++ {
 		for b := a; b > 0; b-- {
-			switch bytes.Compare(keyAt(dst, members[b-1].key), keyAt(dst, members[b].key)) {
+			switch bytes.Compare(members[b-1].name(dst), members[b].name(dst)) {
 			case 0: // the last of duplicates counts
 				dst, ok := askCanonical(dst[:start], raw[begin:end])
 				return dst, end, ok
@@ -165,8 +170,8 @@ func appendCanonicalObject(dst, raw []byte, i, depth int) ([]byte, int, bool) {
 	return dst[:n], end, true
 }
 
-// keyAt is the inside of the key that starts at i in b.
-func keyAt(b []byte, i int) []byte { return b[i : i+bytes.IndexByte(b[i:], '"')] }
+// name is the inside of a member's key.
+func (m *canonicalMember) name(dst []byte) []byte { return dst[m.from+1 : m.key-1] }
 
 // plainKey tells keys whose bytes sort like their UTF-16 code units and need no
 // other spelling.
@@ -191,22 +196,42 @@ func plainInteger(lexeme []byte) bool {
 	return true
 }
 
-// appendCanonicalText appends a string. Its short escapes are canonical already.
-func appendCanonicalText(dst, raw []byte) ([]byte, bool) {
-	in := raw[1 : len(raw)-1]
-	if !utf8.Valid(in) {
-		return askCanonical(dst, raw)
-	}
-	from := 0
-	for {
-		n := bytes.IndexByte(in[from:], '\\')
-		if n < 0 {
-			return append(dst, raw...), true
+const (
+	everyByte = 0x0101010101010101
+	highBits  = 0x8080808080808080
+)
+
+// scanText finds the end of the string that starts at i, and tells whether it is
+// canonical as it stands: valid UTF-8, and no escapes but the short ones, \/ not
+// among them. It looks at each byte once, eight at a time.
+func scanText(raw []byte, i int) (end int, plain bool) {
+	start, ascii := i+1, true
+	plain = true
+	for i++; ; {
+		for i+8 <= len(raw) {
+			w := binary.LittleEndian.Uint64(raw[i:])
+			quote, escape := w^everyByte*'"', w^everyByte*'\\'
+			// The lowest bit that is set is exact: borrows go upwards only.
+			stop := ((quote-everyByte)&^quote | (escape-everyByte)&^escape) & highBits
+			if stop != 0 {
+				n := bits.TrailingZeros64(stop) >> 3
+				ascii = ascii && w<<(64-8*n)&highBits == 0
+				i += n
+				break
+			}
+			ascii = ascii && w&highBits == 0
+			i += 8
 		}
-		if from += n + 1; in[from] == '/' || in[from] == 'u' {
-			return askCanonical(dst, raw)
+		switch c := raw[i]; {
+		case c == '"':
+			return i + 1, plain && (ascii || utf8.Valid(raw[start:i]))
+		case c == '\\':
+			plain = plain && raw[i+1] != '/' && raw[i+1] != 'u'
+			i += 2
+		default: // among the last seven bytes of raw
+			ascii = ascii && c < utf8.RuneSelf
+			i++
 		}
-		from++
 	}
 }
 
