@@ -50,7 +50,8 @@ type Session struct {
 }
 
 // ErrReplaced says that the source has another session now than it had when
-// this Session was made: close it and make another one.
+// this Session was made, or none yet: make another Session for it. This one goes
+// on with the file that it has open, as long as Reading says so.
 var ErrReplaced = errors.New("the source has another session now")
 
 // SessionOptions say how a session is captured.
@@ -101,7 +102,9 @@ func (c *Capture) Session(src Source, opts SessionOptions) *Session {
 // Errors: a *HeldError when the ledger cannot be understood, for as long as
 // neither the ledger nor the program nor its vocabulary changes; ErrTaken; the
 // context's; or one of reading and writing, after which Pull may be called
-// again. Nothing that was committed is lost or done twice.
+// again. Nothing that was committed is lost or done twice. With fs.ErrNotExist and
+// ErrReplaced all the same what the file had that is still open was captured: its
+// writer may hold it too, so Pull gives what it gets, until Release.
 func (s *Session) Pull(ctx context.Context, limit int) (Progress, error) {
 	var p Progress
 	err := s.pull(ctx, limit, &p)
@@ -112,8 +115,8 @@ func (s *Session) Pull(ctx context.Context, limit int) (Progress, error) {
 		s.Release()
 		err = s.pull(ctx, limit, &p)
 	}
-	if err != nil {
-		s.sleep()
+	if err != nil && !(errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrReplaced)) {
+		s.sleep() // else what is open, if anything, may still grow
 	}
 	p.SessionID, p.Next, p.Outcomes = s.cur.id, s.cur.next, s.cur.outcomes
 	if s.scout != nil {
@@ -512,9 +515,14 @@ func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progre
 			continue
 		}
 		err := r.led.Err()
-		if err == nil && !(n == 0 && s.now != "" && replaced(r.led)) {
-			s.cur.fingerprint = s.now
-			break
+		if err == nil {
+			if s.now == "" || !replaced(r.led) {
+				s.cur.fingerprint = s.now
+				break
+			}
+			if !s.there() {
+				return cmp.Or(s.flush(ctx, p), ErrReplaced)
+			}
 		}
 		if err != nil && !truncated(err) {
 			return s.hold(ctx, heldBy(err, r.adm.next()), p)
@@ -536,6 +544,19 @@ func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progre
 	s.cur.held = nil
 	return s.flush(ctx, p)
 }
+
+// there tells whether the source has this session.
+func (s *Session) there() bool {
+	led, err := s.src.Open()
+	if err != nil {
+		return false
+	}
+	defer led.Close()
+	return sessionKey(s.c.cfg.Installation.Key, led.Header()) == s.key
+}
+
+// Reading tells whether a ledger is open.
+func (s *Session) Reading() bool { return s.awake != nil }
 
 // replaced tells whether a path leads to another file than the one being read,
 // which has been read to its end.

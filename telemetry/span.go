@@ -274,14 +274,23 @@ func (s *Session) rest(ctx context.Context, op string) error {
 	if op == "" && s.cur.span.empty() {
 		return nil
 	}
-	return s.change(ctx, func() error {
-		if err := s.endSpan(ctx); err != nil || op == "" {
-			return err
-		}
+	if s.awake == nil {
+		s.sleep() // the cursor as it is committed
+	}
+	var p Progress
+	err := s.endSpan(ctx)
+	if err == nil && op != "" {
 		s.cur.rested = level
 		body := append(binaryInt([]byte(`{"last_seq":`), s.cur.next-1), '}')
-		return s.ops(ctx, op, SeverityInfo, body, s.cur.next-1)
-	})
+		err = s.ops(ctx, op, SeverityInfo, body, s.cur.next-1)
+	}
+	if err == nil {
+		err = s.flush(ctx, &p)
+	}
+	if err != nil {
+		s.sleep()
+	}
+	return err
 }
 
 func restLevel(op string) byte {

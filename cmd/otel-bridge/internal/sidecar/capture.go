@@ -74,6 +74,19 @@ func (c *capturer) source(path string) telemetry.Source {
 	return telemetry.LiveFile(path, eventTypes(c.cfg), maxLine)
 }
 
+// events counts what can be read of a ledger now.
+func (c *capturer) events(path string) (n int64) {
+	led, err := c.source(path).Open()
+	if err != nil {
+		return 0
+	}
+	defer led.Close()
+	for led.Next() {
+		n++
+	}
+	return n
+}
+
 func eventTypes(cfg *config.Config) []session.EventType {
 	types := make([]session.EventType, len(cfg.Vocabulary))
 	for i, t := range cfg.Vocabulary {
@@ -110,7 +123,7 @@ func (c *capturer) watch(ctx context.Context) {
 		w := newWatcher(src.DSH.Path, c.log, func(ledgers []jsonl.Ledger) {
 			c.keeper.offer(ledgers, src.DSH.StartAt == "now")
 		})
-		w.removed = c.keeper.forget
+		w.removed, w.events = c.keeper.forget, c.events
 		go func() {
 			w.run(ctx)
 			done <- struct{}{}

@@ -23,6 +23,9 @@ const (
 	// restAfter is how long a session stays open without a new event; opening
 	// it again means reading it from its start.
 	restAfter = 2 * time.Minute
+	// lingerEvery is how often an open file is looked at that has no name any more
+	// which changes could be told of.
+	lingerEvery = time.Second
 	// maxAwake bounds how many sessions are open, and with it memory and file
 	// descriptors; the one that was quiet for longest goes first.
 	maxAwake = 128
@@ -45,6 +48,10 @@ type resting interface {
 	Idle(ctx context.Context) error
 	Ended(ctx context.Context) error
 }
+
+// reader is a puller that tells whether it has a file open, which its writer may
+// still write to when the name is gone; *telemetry.Session is one.
+type reader interface{ Reading() bool }
 
 // keeper has one puller for each ledger and pulls those that changed, with a
 // bounded number of workers. A ledger waits in line behind those that changed
@@ -76,16 +83,20 @@ type keeper struct {
 	byID    map[string]*target   // by session id
 	waiting map[string][]*target // by id of the parent that is waited for
 	queue   []*target
-	leaving []*target // their ledger is gone: to be ended and closed
-	running int
-	awake   map[*target]time.Time // open at rest, and since when
-	taken   []*target             // with once: wait for another file of their session
-	signal  *sync.Cond            // something of the above has changed
+	leaving []*target // their ledger is gone: to be read to its end, ended and closed
+	// lingering are those of them that are open: who renamed or removed the file
+	// need not be who writes it.
+	lingering []*target
+	running   int
+	awake     map[*target]time.Time // open at rest, and since when
+	taken     []*target             // with once: wait for another file of their session
+	signal    *sync.Cond            // something of the above has changed
 }
 
 // target is one ledger file.
 type target struct {
 	path, id, parent string
+	fromNow          bool
 	name             string // the session's id as records have it, once pulled
 	met              bool   // its header has been read
 	puller           puller
@@ -94,6 +105,7 @@ type target struct {
 	gone             bool // another file has taken its place, or it was removed
 	done             bool // a pull has ended
 	ended            bool // gone for good: no other file has taken its place
+	final            bool // not to linger any more
 	next             int64
 	grown            time.Time // when next changed
 	idle             bool      // Idle is due or was done since
@@ -136,7 +148,7 @@ func (k *keeper) offer(ledgers []jsonl.Ledger, fromNow bool) {
 	for _, l := range ledgers {
 		t := k.targets[l.Path]
 		if t == nil {
-			t = &target{path: l.Path, puller: k.open(l.Path, fromNow)}
+			t = &target{path: l.Path, fromNow: fromNow, puller: k.open(l.Path, fromNow)}
 			k.targets[l.Path] = t
 		}
 		if h, ok := heads[l.Path]; ok && !t.met {
@@ -178,6 +190,9 @@ func (k *keeper) remove(t *target, ended bool) {
 	if t == nil {
 		return
 	}
+	if other := k.byID[t.id]; other != nil && other != t {
+		ended = false // it has moved
+	}
 	t.gone, t.ended = true, ended
 	delete(k.targets, t.path)
 	delete(k.awake, t)
@@ -193,15 +208,12 @@ func (k *keeper) remove(t *target, ended bool) {
 // close lets go of a target that is gone. The caller holds mu.
 func (k *keeper) close(t *target) {
 	if t.ended {
+		t.grown = time.Now()
 		k.leaving = append(k.leaving, t)
 		k.signal.Broadcast()
 		return
 	}
-	t.puller.Close()
-	// The file that has taken its place may have waited for that.
-	if next := k.targets[k.slots[filepath.Dir(t.path)]]; next != nil && next != t && !next.retry.IsZero() {
-		k.enqueue(next)
-	}
+	k.free(t)
 }
 
 // releaseChildren lets those go on that wait for a parent. The caller holds mu.
@@ -276,10 +288,10 @@ func (k *keeper) run(ctx context.Context, workers int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.settleAll(context.WithoutCancel(ctx))
-	for _, t := range append(slices.Collect(maps.Values(k.targets)), k.leaving...) {
+	for _, t := range k.everyone() {
 		t.puller.Close()
 	}
-	k.leaving = nil
+	k.leaving, k.lingering = nil, nil
 	clear(k.awake)
 }
 
@@ -308,27 +320,72 @@ func (k *keeper) settleAll(ctx context.Context) {
 			}
 		})
 	}
-	for _, t := range append(slices.Collect(maps.Values(k.targets)), k.leaving...) {
+	for _, t := range k.everyone() {
 		todo <- t
 	}
 	close(todo)
 	wg.Wait()
 }
 
-// end says that a session whose ledger is gone has ended, and closes it.
+// everyone is all targets that are not closed. The caller holds mu.
+func (k *keeper) everyone() []*target {
+	return slices.Concat(slices.Collect(maps.Values(k.targets)), k.leaving, k.lingering)
+}
+
+// end reads what is still open of a ledger that is gone, says that its session
+// has ended, and closes it when nothing has come for as long as sessions stay
+// open, or when another file has the session.
 func (k *keeper) end(ctx context.Context, t *target) {
+	r, ok := t.puller.(reader)
+	reading := func() bool { return ok && r.Reading() }
+	for reading() && ctx.Err() == nil {
+		p, err := t.puller.Pull(ctx, pullEvents)
+		k.pulled(t.path, p, err)
+		if p.Next != t.next {
+			t.next, t.grown = p.Next, time.Now()
+		}
+		if !p.More {
+			break
+		}
+	}
 	if r, ok := t.puller.(resting); ok {
 		if err := r.Ended(ctx); err != nil && ctx.Err() == nil {
 			k.log.Warn("the end of a session is not told", "file", shown(t.path), "error", told(err, t.path))
 		}
 	}
-	if ctx.Err() == nil {
-		t.puller.Close()
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		k.leaving = append(k.leaving, t)
+	case reading() && !t.final && time.Since(t.grown) < restAfter:
+		k.lingering = append(k.lingering, t)
+		if len(k.lingering) > maxAwake {
+			k.leave(0)
+		}
+	default:
+		k.free(t)
+	}
+}
+
+// free closes a target, and lets another file of its session that has waited for
+// that go on. The caller holds mu.
+func (k *keeper) free(t *target) {
+	t.puller.Close()
+	for _, next := range []*target{k.byID[t.id], k.targets[k.slots[filepath.Dir(t.path)]]} {
+		if next != nil && next != t && !next.retry.IsZero() {
+			k.enqueue(next)
+		}
+	}
+}
+
+// leave lets the lingering target i go. The caller holds mu.
+func (k *keeper) leave(i int) {
+	t := k.lingering[i]
+	t.final = true
+	k.lingering = slices.Delete(k.lingering, i, i+1)
 	k.leaving = append(k.leaving, t)
+	k.signal.Broadcast()
 }
 
 func (k *keeper) work(ctx context.Context) {
@@ -374,6 +431,9 @@ func (k *keeper) work(ctx context.Context) {
 		}
 		k.settle(t, p.More, err)
 		k.mu.Unlock()
+		if errors.Is(err, telemetry.ErrReplaced) {
+			k.offer([]jsonl.Ledger{{Path: t.path}}, t.fromNow)
+		}
 	}
 }
 
@@ -439,11 +499,19 @@ func (k *keeper) judge(t *target, err error) {
 			k.log.Warn("session is held: its ledger is not understood from here on; it is tried again when it changes",
 				"file", shown(t.path), "seq", held.Seq, "code", held.Code, "error", told(held.Err, t.path))
 		}
+		var corrupt *jsonl.CorruptError
+		if errors.As(held.Err, &corrupt) && corrupt.Row == 1 {
+			k.free(t) // without its header it is no session's; a copy may be
+		}
 	case errors.Is(err, jsonl.ErrHeaderIncomplete):
 		// Its writer has only begun; the rest will be a change.
+		k.free(t)
 	case errors.Is(err, telemetry.ErrTaken):
 		t.retry = time.Now().Add(retryAfter)
-	case errors.Is(err, fs.ErrNotExist):
+		if i := slices.IndexFunc(k.lingering, func(l *target) bool { return l.id == t.id }); i >= 0 {
+			k.leave(i)
+		}
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, telemetry.ErrReplaced):
 		k.remove(t, true)
 	default:
 		t.retry = time.Now().Add(retryAfter)
@@ -478,13 +546,22 @@ func (k *keeper) releaseOldest() {
 
 // tend lets go of sessions that are quiet and tries again what is due.
 func (k *keeper) tend(ctx context.Context) {
-	tick := time.NewTicker(retryAfter)
+	tick, gone := time.NewTicker(retryAfter), time.NewTicker(lingerEvery)
 	defer tick.Stop()
+	defer gone.Stop()
 	var lost int64
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-gone.C:
+			k.mu.Lock()
+			if len(k.lingering) > 0 {
+				k.leaving, k.lingering = append(k.leaving, k.lingering...), nil
+				k.signal.Broadcast()
+			}
+			k.mu.Unlock()
+			continue
 		case <-tick.C:
 		}
 		before := lost

@@ -60,14 +60,18 @@ type watcher struct {
 
 	notify *fsnotify.Watcher // nil while polling
 	seen   map[string]stamp  // by path of the file
-	untold map[string]bool   // session directories in which a scan found what no notification had told of
-	warned map[string]bool   // messages that are said once
+	// events counts what a ledger has; nil leaves the choice between two encodings of
+	// a session to jsonl.
+	events func(path string) int64
+	longer map[string]contest // by session directory
+	untold map[string]bool    // session directories in which a scan found what no notification had told of
+	warned map[string]bool    // messages that are said once
 	// scanned counts complete scans; tests wait for it.
 	scanned func()
 }
 
 func newWatcher(root string, log *slog.Logger, changed func([]jsonl.Ledger)) *watcher {
-	return &watcher{root: filepath.Clean(root), log: log, removed: func(string) {}, changed: changed, seen: map[string]stamp{}, untold: map[string]bool{}, warned: map[string]bool{}, scanned: func() {}}
+	return &watcher{root: filepath.Clean(root), log: log, removed: func(string) {}, changed: changed, seen: map[string]stamp{}, longer: map[string]contest{}, untold: map[string]bool{}, warned: map[string]bool{}, scanned: func() {}}
 }
 
 // run looks and listens until ctx ends.
@@ -187,10 +191,48 @@ func (w *watcher) scanRoot(present map[string]bool) []jsonl.Ledger {
 	if err != nil {
 		w.discoverError(err)
 	}
-	for _, l := range ledgers {
-		present[l.Path] = true
+	for i := range ledgers {
+		w.choose(&ledgers[i])
+		present[ledgers[i].Path] = true
 	}
 	return w.look(ledgers)
+}
+
+// contest is what a choice between two files rests on.
+type contest struct {
+	files  [2]string
+	stamps [2]stamp
+	winner string
+}
+
+// choose takes of the two encodings of a session the one that has more: one of
+// them may still be written, by whoever compresses or unpacks it.
+func (w *watcher) choose(l *jsonl.Ledger) {
+	if w.events == nil || len(l.Passed) == 0 {
+		return
+	}
+	other := l.Passed[0]
+	if n, ok := jsonl.ParseName(filepath.Base(other)); !ok || n.Generation != l.Name.Generation {
+		return
+	}
+	c := contest{files: [2]string{l.Path, other}, winner: l.Path}
+	for i, path := range c.files {
+		var err error
+		if c.stamps[i], err = stampOf(path); err != nil {
+			return // the next look knows
+		}
+	}
+	dir := filepath.Dir(l.Path)
+	if old := w.longer[dir]; old.files == c.files && old.stamps == c.stamps {
+		c.winner = old.winner
+	} else if w.events(other) > w.events(l.Path) {
+		c.winner = other
+	}
+	w.longer[dir] = c
+	if c.winner == other {
+		n, _ := jsonl.ParseName(filepath.Base(other))
+		l.Path, l.Name, l.Passed[0] = other, n, l.Path
+	}
 }
 
 func (w *watcher) discoverError(err error) {
@@ -272,6 +314,7 @@ func (w *watcher) event(e fsnotify.Event) {
 	if len(parts) > 1 {
 		delete(w.untold, filepath.Join(w.root, parts[0], parts[1]))
 	}
+	defer w.lookFor(e) // when the file that has taken its place, if any, is known
 	switch {
 	case rel == ".":
 		w.scanRoot(map[string]bool{})
@@ -280,6 +323,31 @@ func (w *watcher) event(e fsnotify.Event) {
 	case len(parts) == 3 && jsonl.IsTemporary(parts[2]):
 	default:
 		w.scanDir(filepath.Join(w.root, parts[0], parts[1]), 0)
+	}
+}
+
+// lookFor tells of files that were removed or renamed, by themselves or with a
+// directory above. It is not left to the next scan: their writers may have them open.
+func (w *watcher) lookFor(e fsnotify.Event) {
+	if !e.Has(fsnotify.Remove | fsnotify.Rename) {
+		return
+	}
+	if _, known := w.seen[e.Name]; known {
+		w.lookAt(e.Name)
+		return
+	}
+	below := e.Name + string(filepath.Separator)
+	for path := range w.seen {
+		if strings.HasPrefix(path, below) {
+			w.lookAt(path)
+		}
+	}
+}
+
+func (w *watcher) lookAt(path string) {
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		delete(w.seen, path)
+		w.removed(path)
 	}
 }
 
