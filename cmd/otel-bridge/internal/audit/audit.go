@@ -6,8 +6,8 @@
 //	ledger (optional) ──▶ every seq ────────────────────┤
 //	configuration (optional) ──▶ bodies, made again ────┘
 //
-// Memory: 40 bytes for each event, whatever its size, and about 100 for each
-// summary. The order of what is read does not matter.
+// Memory: 40 bytes for each event that has a record, whatever its size, and about
+// 100 for each summary. The order of what is read does not matter.
 package audit
 
 import (
@@ -115,6 +115,7 @@ type Auditor struct {
 	attempts map[string]attested
 	given    map[string]telemetry.Outcome // uids that an operator has given up
 	waiting  []signedBody
+	foreign  int64 // records that no bridge has made
 	findings []Finding
 	totals   Totals
 }
@@ -135,6 +136,7 @@ type signedBody struct {
 // session is what is known of a session from what was received.
 type session struct {
 	by        map[uint32]*table[event] // by incarnation
+	quiet     map[uint32]quietRuns     // attested to have no record, by incarnation
 	instances map[string]bool
 	chains    map[string]map[uint64]link // by key id, by span
 	variants  map[place][]variant        // more than one body, or more than one attestation
@@ -178,6 +180,45 @@ const (
 var outcomes = [...]telemetry.Outcome{
 	"", telemetry.Delivered, telemetry.Withheld, telemetry.Quarantined, telemetry.OnHold, telemetry.Discarded, telemetry.Damaged,
 	telemetry.Elided, telemetry.Inherited, telemetry.OutOfScope,
+}
+
+// quietRun is events in a row that are attested to have no record. There may be
+// any number of them.
+type quietRun struct {
+	from, to int64
+	outcome  telemetry.Outcome
+}
+
+// quietRuns are the quietRuns of one incarnation.
+type quietRuns []quietRun
+
+// disjoint sorts them, and takes from each what an earlier one has.
+func (q quietRuns) disjoint() quietRuns {
+	slices.SortStableFunc(q, func(a, b quietRun) int { return cmp.Compare(a.from, b.from) })
+	out := q[:0]
+	for _, r := range q {
+		if n := len(out); n > 0 && r.from <= out[n-1].to {
+			if r.to <= out[n-1].to {
+				continue
+			}
+			r.from = out[n-1].to + 1
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// at is the outcome of an event, "" when they do not speak of it. They have to be
+// disjoint.
+func (q quietRuns) at(seq int64) telemetry.Outcome {
+	i, found := slices.BinarySearchFunc(q, seq, func(r quietRun, seq int64) int { return cmp.Compare(r.from, seq) })
+	if !found {
+		i--
+	}
+	if i < 0 || q[i].to < seq {
+		return ""
+	}
+	return q[i].outcome
 }
 
 // expected is what the ledger, and the configuration, say of an event.
@@ -281,7 +322,7 @@ func (a *Auditor) session(id identity) *session {
 	s := a.sessions[id]
 	if s == nil {
 		s = &session{
-			by: map[uint32]*table[event]{}, instances: map[string]bool{}, chains: map[string]map[uint64]link{},
+			by: map[uint32]*table[event]{}, quiet: map[uint32]quietRuns{}, instances: map[string]bool{}, chains: map[string]map[uint64]link{},
 			variants: map[place][]variant{}, next: map[string]int64{},
 		}
 		a.sessions[id] = s
@@ -336,6 +377,10 @@ func (a *Auditor) record(id telemetry.Identity, instance, policy string, leaf te
 	}
 }
 
+// maxBareRun bounds a run of records without leaves: far more than the 256 that a
+// span has, and little enough to be counted out.
+const maxBareRun = 1 << 16
+
 // summary takes in a summary whose signature was checked, or will be.
 func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash string) {
 	l := link{hash, sum.Previous, sum.From, sum.To, sum.Incarnation, sum.Generation != nil}
@@ -358,9 +403,17 @@ func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash 
 	p := a.policy(sum.Policy)
 	t := s.events(sum.Incarnation)
 	for _, r := range sum.Runs {
+		if slices.Contains(outcomes[:], r.Outcome) && r.Outcome != "" && !r.Outcome.Records() {
+			s.quiet[sum.Incarnation] = append(s.quiet[sum.Incarnation], quietRun{r.From, r.To, r.Outcome})
+			continue
+		}
 		code := uint8(slices.Index(outcomes[:], r.Outcome))
 		if r.Outcome == "" || int(code) >= len(outcomes) {
 			a.find(Unreadable, id, sum.Incarnation, r.From, r.To, "a summary has an outcome that is not known")
+			continue
+		}
+		if len(r.Leaves) == 0 && r.To-r.From >= maxBareRun {
+			a.find(Unreadable, id, sum.Incarnation, r.From, r.To, "a summary has more records in a row than any span has")
 			continue
 		}
 		for seq := r.From; seq <= r.To; seq++ {
@@ -410,6 +463,9 @@ func (a *Auditor) Report() ([]Finding, Totals) {
 		a.judge(id, a.sessions[id])
 	}
 	a.judgeAttempts()
+	if a.foreign > 0 {
+		a.find(Foreign, identity{}, 0, -1, -1, fmt.Sprintf("records that no bridge has made are left out: %d", a.foreign))
+	}
 	for _, id := range slices.SortedFunc(maps.Keys(a.ledgers), compareIDs) {
 		if a.match(id) == nil {
 			a.find(Missing, id, 0, -1, -1, "nothing of this ledger was received")

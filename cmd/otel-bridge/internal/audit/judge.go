@@ -22,7 +22,13 @@ func (a *Auditor) judge(id identity, s *session) {
 		}
 	}
 	led := a.ledgers[a.ledgerOf(id)]
-	last := slices.Max(slices.Collect(maps.Keys(s.by)))
+	for inc, q := range s.quiet {
+		s.quiet[inc] = q.disjoint()
+	}
+	last := uint32(0) // of a session of which only summaries came that do not count
+	for inc := range s.by {
+		last = max(last, inc)
+	}
 	for _, inc := range slices.Sorted(maps.Keys(s.by)) {
 		a.judgeEvents(id, s, inc, led, inc == last)
 	}
@@ -35,8 +41,8 @@ func (a *Auditor) judge(id identity, s *session) {
 		if !want.known || want.elided || seq < first {
 			return
 		}
-		for _, t := range s.by {
-			if e := t.look(seq); e != nil && (e.flags&received != 0 || e.outcome != 0) {
+		for inc, t := range s.by {
+			if e := t.look(seq); e != nil && (e.flags&received != 0 || e.outcome != 0) || s.quiet[inc].at(seq) != "" {
 				return
 			}
 		}
@@ -84,10 +90,14 @@ func (a *Auditor) judgeChain(id identity, s *session, key string) {
 // judgeEvents looks at the events of one incarnation.
 func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *table[expected], last bool) {
 	t := s.by[inc]
+	quiet := s.quiet[inc]
 	end := int64(-1) // the last one that is attested
+	if n := len(quiet); n > 0 {
+		end = quiet[n-1].to
+	}
 	t.each(func(seq int64, e *event) {
 		if e.outcome != 0 {
-			end = seq
+			end = max(end, seq)
 		}
 	})
 	var tail ranges
@@ -99,9 +109,13 @@ func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *table[ex
 		if e.flags&doubled != 0 {
 			say(Doubled, "it is there with two bodies under one policy")
 		}
-		switch outcome := outcomes[e.outcome]; {
-		case e.outcome == 0 && e.flags&received == 0: // nobody speaks of it
-		case e.outcome == 0:
+		outcome := outcomes[e.outcome]
+		if e.outcome == 0 {
+			outcome = quiet.at(seq)
+		}
+		switch {
+		case outcome == "" && e.flags&received == 0: // nobody speaks of it
+		case outcome == "":
 			want := led.look(seq)
 			switch {
 			case seq > end:

@@ -84,6 +84,10 @@ func number(kvs []*common.KeyValue, key string) (int64, bool) {
 	return v.IntValue, true
 }
 
+// maxSeq is the largest seq that a ledger can have: the largest integer that is
+// exact in JavaScript.
+const maxSeq = 1<<53 - 1
+
 // log takes in one record.
 func (a *Auditor) log(instance string, rec *logs.LogRecord) {
 	attrs := rec.GetAttributes()
@@ -95,8 +99,9 @@ func (a *Auditor) log(instance string, rec *logs.LogRecord) {
 	seq, isEvent := number(attrs, telemetry.KeyEventSeq)
 	version, hasVersion := number(attrs, telemetry.KeyFormatVersion)
 	created, _ := number(attrs, telemetry.KeyCreatedAt)
-	if uid == "" || !isEvent || !hasVersion || seq < 0 {
-		return // of another program
+	if uid == "" || !isEvent || !hasVersion || seq < 0 || seq > maxSeq {
+		a.foreign++
+		return
 	}
 	incarnation, _ := number(attrs, telemetry.KeyIncarnation)
 	id := telemetry.Identity{
