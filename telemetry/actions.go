@@ -143,7 +143,7 @@ func (s *Session) Recapture(ctx context.Context, keys []EventKey) (missing []Eve
 			return nil, err
 		}
 		delete(want, ev.Seq)
-		if len(s.batch.entries) >= batchRecords || s.batch.bytes >= batchBytes {
+		if s.batch.full() {
 			if err := s.batch.commit(ctx); err != nil {
 				return nil, err
 			}
@@ -152,7 +152,7 @@ func (s *Session) Recapture(ctx context.Context, keys []EventKey) (missing []Eve
 	if err := r.led.Err(); err != nil && !truncated(err) {
 		return nil, heldBy(err, r.adm.next())
 	}
-	if len(s.batch.entries) > 0 {
+	if s.batch.len() > 0 {
 		if err := s.batch.commit(ctx); err != nil {
 			return nil, err
 		}

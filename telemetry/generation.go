@@ -164,7 +164,7 @@ func (s *Session) succeed(ctx context.Context, p *Progress) error {
 		if err != nil {
 			return err
 		}
-		s.batch.entries = append(s.batch.entries, draft)
+		s.batch.add(draft)
 		old.span = old.span.next()
 	}
 	if old.next > 0 && (s.c.cfg.Mode == Full || old.outcomes.Exported > 0) {

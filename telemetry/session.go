@@ -183,17 +183,17 @@ func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed erro
 	if err := s.run(ctx, watermark, limit, p); err != nil {
 		return err
 	}
-	if !p.More {
-		// A turn that ends where the ledger ends for now ends the span; what is
-		// behind makes larger spans.
-		if s.cur.span.turnEnd && !s.awake.turnOpen() {
-			if err := s.endSpan(ctx); err != nil {
-				return err
-			}
-			if err := s.flush(ctx, p); err != nil {
-				return err
-			}
+	// A turn that ends where the ledger ends for now ends the span; what is
+	// behind makes larger spans.
+	if !p.More && s.cur.span.turnEnd && !s.awake.turnOpen() {
+		if err := s.endSpan(ctx); err != nil {
+			return err
 		}
+	}
+	if err := s.flush(ctx, p); err != nil {
+		return err
+	}
+	if !p.More {
 		s.quiet = fingerprint
 	}
 	return s.held()
@@ -297,6 +297,7 @@ func (s *Session) sleep() {
 		s.awake.led.Close()
 		s.awake = nil
 	}
+	_, _ = s.batch.arrived() // whatever came of it, load tells
 	s.batch = batch{c: s.c, stream: s.batch.stream}
 	if s.key == "" {
 		return
@@ -487,7 +488,8 @@ const (
 	batchEvents  = 1 << 15
 )
 
-// run captures up to the watermark, the limit or the ledger's end.
+// run captures up to the watermark, the limit or the ledger's end. What it has
+// put into the batch last is to be flushed.
 func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progress) error {
 	for n := 0; ; n++ {
 		r := s.awake
@@ -507,8 +509,8 @@ func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progre
 			if err := s.event(ctx, r.led.Event(), watermark); err != nil {
 				return s.hold(ctx, err, p)
 			}
-			if len(s.batch.entries) >= batchRecords || s.batch.bytes >= batchBytes || r.events >= batchEvents {
-				if err := s.flush(ctx, p); err != nil {
+			if s.batch.full() || r.events >= batchEvents {
+				if err := s.send(ctx, p); err != nil {
 					return err
 				}
 			}
@@ -542,7 +544,7 @@ func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progre
 		s.awake.toEnd = toEnd
 	}
 	s.cur.held = nil
-	return s.flush(ctx, p)
+	return nil
 }
 
 // there tells whether the source has this session.
@@ -756,20 +758,48 @@ func (s *Session) opsRecord(ctx context.Context, op string, severity Severity, b
 
 // flush commits the batch and the cursor, and others with it.
 func (s *Session) flush(ctx context.Context, p *Progress, others ...outbox.Cursor) error {
-	value := s.encodeCursor()
-	n := len(s.batch.entries)
-	if n == 0 && len(others) == 0 && bytes.Equal(value, s.durable) {
-		return nil
-	}
-	if err := s.batch.commit(ctx, append(others, outbox.Cursor{Key: cursorPrefix + s.key, Value: value})...); err != nil {
+	if err := s.arrived(p); err != nil {
 		return err
 	}
-	s.c.account(&s.accounted, s.cur.outcomes)
-	s.durable = value
-	p.Records += n
+	value := s.encodeCursor()
+	if s.batch.len() == 0 && len(others) == 0 && bytes.Equal(value, s.durable) {
+		return nil
+	}
+	s.begin(ctx, value, others...)
+	return s.arrived(p)
+}
+
+// send is flush that does not wait for the disk: the session reads on meanwhile.
+func (s *Session) send(ctx context.Context, p *Progress) error {
+	if err := s.arrived(p); err != nil {
+		return err
+	}
+	s.begin(ctx, s.encodeCursor())
+	return nil
+}
+
+func (s *Session) begin(ctx context.Context, cursor []byte, others ...outbox.Cursor) {
+	w := s.batch.send(ctx, append(others, outbox.Cursor{Key: cursorPrefix + s.key, Value: cursor})...)
+	w.cursor, w.outcomes = cursor, s.cur.outcomes
 	if s.awake != nil {
 		s.awake.events = 0
 	}
+}
+
+// arrived waits for what was sent. After an error the session sleeps: what is
+// committed is known when the cursor has been loaded again.
+func (s *Session) arrived(p *Progress) error {
+	w, err := s.batch.arrived()
+	if err != nil {
+		s.sleep()
+	}
+	if w == nil {
+		return err
+	}
+	s.c.account(&s.accounted, w.outcomes)
+	s.durable = w.cursor
+	p.Records += len(w.entries)
+	w.free()
 	return nil
 }
 

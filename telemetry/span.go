@@ -222,8 +222,7 @@ func (s *Session) endSpan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.batch.entries = append(s.batch.entries, draft)
-	s.batch.bytes += len(draft.Payload)
+	s.batch.add(draft)
 	s.cur.span = s.cur.span.next()
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/version"
@@ -13,8 +14,10 @@ import (
 	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
-// captureWorkers is how many ledgers are read at the same time.
-const captureWorkers = 4
+// captureWorkers is how many ledgers are read at the same time: enough to keep a
+// machine busy, since a session reads on while its records go to disk, and not so
+// many that delivery has to wait for its turn and falls behind.
+var captureWorkers = min(4, max(2, runtime.GOMAXPROCS(0)))
 
 // capturer is the half of the pipeline that reads ledgers.
 type capturer struct {
