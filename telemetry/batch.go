@@ -201,7 +201,7 @@ func (b *batch) putEvent(ctx context.Context, ev *event) (withheld bool, leaf Le
 		Surface:  facts, Attributes: ev.attrs, Body: ev.body,
 		Resource: b.c.cfg.Resource, Scope: Scope{Name: ScopeLedger, Version: b.c.cfg.Version},
 		Inherited: ev.inherited,
-		about: ev.Seq, consent: ev.consent,
+		about:     ev.Seq, consent: ev.consent,
 	}
 	if ev.DataTruncated {
 		b.rec.Withheld = ReasonLineTooLong

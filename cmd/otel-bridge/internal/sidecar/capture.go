@@ -64,7 +64,7 @@ func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry
 			return c.source(path), true
 		},
 		Attest: o.attest, GenAI: cfg.GenAI,
-		Tap:    o.Tap,
+		Tap: o.Tap,
 	})
 	return c, err
 }
