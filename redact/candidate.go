@@ -1,11 +1,15 @@
 package redact
 
-import "bytes"
+import (
+	"bytes"
+	"sort"
+)
 
 // Candidate is one place in a text where a native rule may match: the rule's
 // literal, or a run of digits, stands at Start:End. Find methods look around
 // it, report what they find with Emit, and do an amount of work that does not
-// depend on the length of the text, or call Skip past what they have read.
+// depend on the length of the text: what may be long is read with Run or RunEnd,
+// decided by its beginning, or behind a Skip or Note not read again.
 type Candidate struct {
 	s          *scan
 	v          *view
@@ -47,7 +51,7 @@ func (c *Candidate) Emit(start, end int) {
 // EmitSecret reports a match of an imported rule: the secret in the match,
 // subject to the rule's entropy and allow lists.
 func (c *Candidate) EmitSecret(start, end, matchStart, matchEnd int) {
-	if c.s.e.acceptSecret(c.rule, c.text, start, end, matchStart, matchEnd) {
+	if c.s.acceptSecret(c.rule, c.text, start, end, matchStart, matchEnd) {
 		c.s.emitChecked(c.v, start, end, c.rule)
 	}
 }
@@ -68,28 +72,92 @@ func (c *Candidate) Work(n int) bool {
 		c.s.fuel -= n
 		return true
 	}
-	if c.s.fuel >= 0 {
-		c.s.fuel = -1
+	if c.s.gaveUp != c.v {
+		c.s.gaveUp = c.v
 		c.s.exhaust(c.v)
 	}
 	return false
 }
 
-// RunEnd remembers for a text where the run of bytes that ok accepts ends, so
-// that asking again from inside the same run costs nothing. The class names
-// ok.
+// Class is a set of bytes.
+type Class [256]bool
+
+// ClassOf is the set of the bytes that ok accepts.
+func ClassOf(ok func(byte) bool) *Class {
+	var t Class
+	for i := range t {
+		t[i] = ok(byte(i))
+	}
+	return &t
+}
+
+// Run returns where the run of bytes of a class ends that goes on at from. The
+// last run of each class is remembered for the text, so that asking again from
+// inside of it costs nothing.
+func (c *Candidate) Run(from int, class *Class) int {
+	s := c.s
+	var m *memo
+	for i := range s.memos {
+		if s.memos[i].class == class {
+			m = &s.memos[i]
+			if m.start <= from && from < m.end {
+				return m.end
+			}
+			break
+		}
+	}
+	e := from
+	for e < len(c.text) && class[c.text[e]] {
+		e++
+	}
+	s.fuel -= e - from
+	switch {
+	case e == from:
+	case m != nil:
+		m.start, m.end = from, e
+	default:
+		s.memos = append(s.memos, memo{class: class, start: from, end: e})
+	}
+	return e
+}
+
+// RunEnd does so for a run of at most most bytes that ok accepts by what stands
+// around them. The class, below RunClasses, names ok.
 func (c *Candidate) RunEnd(from, most int, class int, ok func(text []byte, i int) bool) int {
-	m := &c.s.memo
-	if m.class == class && m.start <= from && from < m.end {
+	m := &c.s.bounded[class]
+	if m.start <= from && from < m.end {
 		return m.end
 	}
 	e := from
 	for e < len(c.text) && e-from < most && ok(c.text, e) {
 		e++
 	}
-	*m = memo{class: class, start: from, end: e}
+	c.s.fuel -= e - from
+	*m = memo{start: from, end: e}
 	return e
 }
+
+// RunClasses is the number of classes that RunEnd knows.
+const RunClasses = 16
+
+// Note is a number that the rule keeps about the text, 0 at first; i is below
+// Notes. It serves not to read the same stretch again for every literal in it.
+func (c *Candidate) Note(i int) *int {
+	s := c.s
+	n := &s.notes[c.rule.index]
+	if *n == nil {
+		*n = new([Notes]int)
+	}
+	if !s.seenNote[c.rule.index] {
+		s.seenNote[c.rule.index] = true
+		s.noted = append(s.noted, c.rule.index)
+		**n = [Notes]int{}
+	}
+	return &(*n)[i]
+}
+
+// Notes is how many numbers a rule can keep about a text.
+const Notes = 8
 
 // Skipped is the position that Skip was called with, 0 at first.
 func (c *Candidate) Skipped() int { return c.s.skip[c.rule.index] }
@@ -100,21 +168,36 @@ func (c *Candidate) StringStart() int {
 	if !c.v.joined {
 		return 0
 	}
-	for i := c.v.segAt(c.start); i > 0; i-- {
-		if c.v.segs[i].gap {
-			return int(c.v.segs[i].pos)
-		}
+	if i := c.v.edgeAfter(c.start); i > 0 {
+		return int(c.v.edges[i-1])
 	}
 	return 0
 }
+
+// NextEdge is where the string of a joined text ends in which pos lies; the
+// end of the text for other texts.
+func (c *Candidate) NextEdge(pos int) int { return c.v.firstEdge(pos) }
 
 // edge reports whether pos is a limit of one of the strings of a joined view.
 func (v *view) edge(pos int) bool {
 	if pos <= 0 || pos >= len(v.text) {
 		return true
 	}
-	i := v.segAt(pos)
-	return i >= 0 && int(v.segs[i].pos) == pos && v.segs[i].gap
+	i := v.edgeAfter(pos)
+	return i > 0 && int(v.edges[i-1]) == pos
+}
+
+// edgeAfter is the index of the first edge behind pos.
+func (v *view) edgeAfter(pos int) int {
+	if v.edges == nil {
+		v.edges = make([]int32, 0, 8)
+		for i := range v.segs {
+			if v.segs[i].gap {
+				v.edges = append(v.edges, v.segs[i].pos)
+			}
+		}
+	}
+	return sort.Search(len(v.edges), func(i int) bool { return int(v.edges[i]) > pos })
 }
 
 // emitChecked is emit for matches that may reach over the end of a string in
@@ -136,10 +219,11 @@ func (s *scan) emitChecked(v *view, start, end int, r *rule) {
 }
 
 func (v *view) firstEdge(after int) int {
-	for i := max(v.segAt(after), 0) + 1; i < len(v.segs); i++ {
-		if v.segs[i].gap && int(v.segs[i].pos) > after {
-			return int(v.segs[i].pos)
-		}
+	if !v.joined {
+		return len(v.text)
+	}
+	if i := v.edgeAfter(after); i < len(v.edges) {
+		return int(v.edges[i])
 	}
 	return len(v.text)
 }
@@ -149,7 +233,8 @@ func (v *view) firstEdge(after int) int {
 func (s *scan) found(v *view, start, cut int) bool {
 	var a, b int
 	v.rootRange(start, cut, &a, &b)
-	const most = 4096 // the strings' own matches are among the last
+	const most = 1024 // the strings' own matches are among the last
+	s.fuel -= min(len(s.spans), most) / 8
 	for i := max(len(s.spans)-most, 0); i < len(s.spans); i++ {
 		if int(s.spans[i].start) <= a && int(s.spans[i].end) >= b {
 			return true

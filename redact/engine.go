@@ -34,6 +34,7 @@ type Engine struct {
 	rules    []*rule
 	allow    []allow
 	machine  *automaton
+	literals []string
 	users    [][]literalUse // literal id -> who looks for it
 	always   []*rule        // regex rules without an anchor
 	numbers  []*rule
@@ -317,6 +318,7 @@ func (e *Engine) index() {
 	e.markers = int32(len(literals))
 	literals = append(literals, "[redacted:", "[token:")
 	e.users = append(e.users, nil, nil)
+	e.literals = literals
 	e.machine = newAutomaton(literals)
 }
 

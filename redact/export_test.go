@@ -26,3 +26,15 @@ func NewUnanchored(o Options) (*Engine, error) {
 	e.index()
 	return e, nil
 }
+
+// Literals lists what the automaton looks for.
+func Literals(e *Engine) []string { return e.literals }
+
+// Work redacts src and returns the fuel that this took: the bytes that the
+// automaton, the expressions and the matchers have looked at, over all passes
+// and decoded forms.
+func Work(e *Engine, src []byte) (int, error) {
+	s := newScan(e)
+	_, _, err := s.redact(nil, src, true)
+	return s.burnt, err
+}

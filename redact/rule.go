@@ -187,33 +187,82 @@ func compileAllow(a *Allowlist) (allow, error) {
 	return c, nil
 }
 
-// allows decides as gitleaks does: expressions against the secret, the match
-// or the line, stop words against the secret.
-func (a *allow) allows(secret, match, line []byte) bool {
-	if a.never {
-		return false
-	}
-	target := secret
-	switch a.target {
-	case "match":
-		target = match
-	case "line":
-		target = line
-	}
-	if !a.and && a.stop != nil && a.stop.contains(secret) {
-		return true
-	}
-	hit := false
+// matches reports whether one of the list's expressions matches.
+func (a *allow) matches(target []byte) bool {
 	for i := range a.res {
 		if x := &a.res[i]; (x.pre == nil || x.pre.contains(target)) && x.re.Match(target) {
-			hit = true
-			break
+			return true
 		}
 	}
-	if a.and {
-		return (len(a.res) == 0 || hit) && (a.stop == nil || a.stop.contains(secret))
+	return false
+}
+
+// allowed decides as gitleaks does: expressions against the secret, the match
+// or the line, stop words against the secret.
+func (s *scan) allowed(list []allow, text []byte, ss, se, ms, me int) bool {
+	secret := text[ss:se]
+	for i := range list {
+		a := &list[i]
+		if a.never {
+			continue
+		}
+		stop := a.stop != nil && a.stop.contains(secret)
+		if stop && !a.and {
+			return true
+		}
+		if a.and && a.stop != nil && !stop {
+			continue
+		}
+		hit := a.and && len(a.res) == 0
+		switch {
+		case hit || len(a.res) == 0:
+		case a.target == "line":
+			hit = s.lineMatches(a, text, ms, me)
+		case a.target == "match":
+			hit = a.matches(text[ms:me])
+		default:
+			hit = a.matches(secret)
+		}
+		if hit {
+			return true
+		}
 	}
-	return hit
+	return false
+}
+
+// lineMemo remembers what allow lists say about a line, which may hold many
+// matches.
+type lineMemo struct {
+	text    *byte
+	lo, hi  int
+	asked   []*allow
+	answers []bool
+}
+
+func (s *scan) lineMatches(a *allow, text []byte, ms, me int) bool {
+	m := &s.line
+	if m.text != &text[0] || ms < m.lo || me > m.hi {
+		m.text, m.asked, m.answers = &text[0], m.asked[:0], m.answers[:0]
+		m.lo = bytes.LastIndexByte(text[:ms], '\n') + 1
+		m.hi = bytes.IndexByte(text[me:], '\n') + me
+		if m.hi < me {
+			m.hi = len(text)
+		}
+		s.fuel -= m.hi - m.lo
+	}
+	for i, x := range m.asked {
+		if x == a {
+			return m.answers[i]
+		}
+	}
+	s.fuel -= m.hi - m.lo
+	answer := a.matches(text[m.lo:m.hi])
+	if bytes.IndexByte(text[ms:me], '\n') >= 0 { // a match of several lines: not the lines of the next
+		m.text = nil
+		return answer
+	}
+	m.asked, m.answers = append(m.asked, a), append(m.answers, answer)
+	return answer
 }
 
 // xLogX holds n*log2(n).
@@ -336,7 +385,7 @@ func pathMatches(pattern []string, elems []pathElem) bool {
 
 // findRegex runs a regex rule over the text between lo and hi and calls found
 // for each secret that passes entropy, validator and allow lists.
-func (e *Engine) findRegex(c *rule, text []byte, lo, hi int, found func(start, end, matchStart int)) {
+func (s *scan) findRegex(c *rule, text []byte, lo, hi int, found func(start, end, matchStart int)) {
 	for _, loc := range c.re.FindAllIndex(text[lo:hi], -1) {
 		ms, me := lo+loc[0], lo+loc[1]
 		for ms < me && text[ms] == '\n' {
@@ -363,14 +412,14 @@ func (e *Engine) findRegex(c *rule, text []byte, lo, hi int, found func(start, e
 				}
 			}
 		}
-		if e.acceptSecret(c, text, ss, se, ms, me) {
+		if s.acceptSecret(c, text, ss, se, ms, me) {
 			found(ss, se, ms)
 		}
 	}
 }
 
 // acceptSecret applies what gitleaks applies to a match of an expression.
-func (e *Engine) acceptSecret(c *rule, text []byte, ss, se, ms, me int) bool {
+func (s *scan) acceptSecret(c *rule, text []byte, ss, se, ms, me int) bool {
 	secret := text[ss:se]
 	if len(secret) == 0 {
 		return false
@@ -381,27 +430,11 @@ func (e *Engine) acceptSecret(c *rule, text []byte, ss, se, ms, me int) bool {
 	if c.Validator != "" && !validators[c.Validator](secret) {
 		return false
 	}
-	var line []byte
-	check := func(list []allow) bool {
-		for i := range list {
-			if list[i].target == "line" && line == nil {
-				a := bytes.LastIndexByte(text[:ms], '\n') + 1
-				b := bytes.IndexByte(text[me:], '\n')
-				if b < 0 {
-					b = len(text) - me
-				}
-				line = text[a : me+b]
-			}
-			if list[i].allows(secret, text[ms:me], line) {
-				return true
-			}
-		}
+	s.fuel -= me - ms
+	if s.allowed(c.allow, text, ss, se, ms, me) {
 		return false
 	}
-	if check(c.allow) {
-		return false
-	}
-	return c.precedence > RankGeneric || !check(e.allow)
+	return c.precedence > RankGeneric || !s.allowed(s.e.allow, text, ss, se, ms, me)
 }
 
 func ruleError(policy, id string, err error) error {

@@ -57,29 +57,42 @@ type scan struct {
 	seenGate []bool
 	gates    []int32
 	skip     []int
-	openEnd  []int    // by rule: where the class ends that follows an anchor
-	blobs    []window // stretches of base64 data in the current text
-	marks    []window // our own markers in the current text
-	memo     memo
+	openEnd  []int            // by rule: where the class ends that follows an anchor
+	blobs    []window         // stretches of base64 data in the current text
+	marks    []window         // our own markers in the current text
+	memos    []memo           // by class, in the current text
+	bounded  [RunClasses]memo // the same for RunEnd
+	notes    []*[Notes]int    // by rule
+	seenNote []bool
+	noted    []int32
+	line     lineMemo
 	cand     Candidate
+	gaveUp   *view // the text that a rule could not look at for want of fuel
+	burnt    int   // fuel that this call has used, over all passes
 
-	views   []*view // slab
-	used    int
-	most    int        // how many of them this call has used at once
-	chunk   []byte     // room for unescaped strings
-	bufs    []*builder // slab
-	usedBuf int
-	joins   []joinPiece
-	members []member
-	keys    map[string]keyInfo
-	short   *shortCache
-	passed  int // matches that were found and not taken: the path is not selected, or they are markers
-	out     []byte
-	work    [2][]byte
+	views       []*view // slab
+	used        int
+	most        int        // how many of them this call has used at once
+	chunk       []byte     // room for unescaped strings
+	bufs        []*builder // slab
+	usedBuf     int
+	joins       []joinPiece
+	members     []member
+	keyAt       []keyPlace // of the objects that are being walked
+	objects     []window   // the objects in arrays of the JSON that is being walked, without those inside of others
+	firstObject int        // of that JSON; before are those of the JSON around it
+	keys        map[string]keyInfo
+	short       *shortCache
+	passed      int // matches that were found and not taken: the path is not selected, or they are markers
+	out         []byte
+	work        [2][]byte
 }
 
-// memo is what Candidate.RunEnd remembers of a text.
-type memo struct{ class, start, end int }
+// memo is what Candidate.Run and RunEnd remember of a text.
+type memo struct {
+	class      *Class
+	start, end int
+}
 
 // member is one member of an object or element of an array being walked, kept
 // only when some rule may drop it.
@@ -97,6 +110,7 @@ type joinPiece struct {
 
 func newScan(e *Engine) *scan {
 	s := &scan{e: e, windows: make([][]window, len(e.rules)), seenGate: make([]bool, len(e.rules)), skip: make([]int, len(e.rules)), openEnd: make([]int, len(e.rules)),
+		notes: make([]*[Notes]int, len(e.rules)), seenNote: make([]bool, len(e.rules)),
 		keys: map[string]keyInfo{}, short: new(shortCache), pathOf: -1}
 	return s
 }
@@ -114,6 +128,7 @@ func (s *scan) reset() {
 	s.tokens = s.tokens[:0]
 	s.spans, s.path = s.spans[:0], s.path[:0]
 	s.cand = Candidate{}
+	s.line = lineMemo{asked: s.line.asked[:0], answers: s.line.answers[:0]}
 	s.dropRule = nil
 	if cap(s.joins) > maxKept/64 {
 		s.joins = nil
@@ -190,6 +205,7 @@ func (s *scan) newBuilder() *builder {
 const maxPasses = 16
 
 func (s *scan) redact(dst, src []byte, json bool) ([]byte, *Report, error) {
+	s.burnt = 0
 	if len(src) > 1<<30 {
 		return dst, nil, fmt.Errorf("%w: more than 1 GiB", ErrInternal)
 	}
@@ -199,7 +215,9 @@ func (s *scan) redact(dst, src []byte, json bool) ([]byte, *Report, error) {
 		if pass == maxPasses {
 			return dst, nil, ErrInternal
 		}
-		if err := s.pass(in, json); err != nil {
+		err := s.pass(in, json)
+		s.burnt += len(in) + s.e.limits.ScanBytes + 32*len(in) - s.fuel
+		if err != nil {
 			return dst, nil, err
 		}
 		if len(s.spans) == 0 {
@@ -230,7 +248,9 @@ func (s *scan) pass(in []byte, json bool) error {
 	s.spans = s.spans[:0]
 	s.used, s.usedBuf = 0, 0
 	s.path, s.pathOf = s.path[:0], -1
-	s.joins, s.members = s.joins[:0], s.members[:0]
+	s.joins, s.members, s.keyAt = s.joins[:0], s.members[:0], s.keyAt[:0]
+	s.objects, s.firstObject = s.objects[:0], 0
+	s.gaveUp = nil
 	s.fuel = s.e.limits.ScanBytes + 32*len(in)
 	s.steps = s.e.limits.Steps + len(in)/16
 	if json {
@@ -461,7 +481,7 @@ func (s *scan) spend(v *view, n int) bool {
 		s.fuel -= n
 		return true
 	}
-	s.fuel = 0
+	s.fuel = min(s.fuel, 0)
 	s.exhaust(v)
 	return false
 }
@@ -513,7 +533,7 @@ func (s *scan) match(v *view) {
 		v.blobs = append([]window(nil), s.blobs...)
 	}
 	s.marks = s.marks[:0]
-	s.memo = memo{}
+	s.forget()
 	for _, h := range hits {
 		if h.literal >= s.e.markers {
 			if m, ok := marker(text, int(h.end)-int(s.e.machine.length[h.literal])); ok {
@@ -540,6 +560,21 @@ func (s *scan) match(v *view) {
 	s.marks = s.marks[:0]
 }
 
+// forget drops what rules remember of the text before.
+func (s *scan) forget() {
+	s.memos = s.memos[:0]
+	s.bounded = [RunClasses]memo{}
+	for _, r := range s.noted {
+		s.seenNote[r] = false
+	}
+	s.noted = s.noted[:0]
+	s.line.text = nil
+}
+
+// candidateFuel is what asking a rule about a place costs, beside what it
+// accounts for itself.
+const candidateFuel = 16
+
 func (s *scan) hitRules(v *view, hits []hit) {
 	text := v.text
 	c := &s.cand
@@ -559,6 +594,7 @@ func (s *scan) hitRules(v *view, hits []hit) {
 					continue
 				}
 				*c = Candidate{s: s, v: v, rule: r, text: text, start: end - int(s.e.machine.length[h.literal]), end: end}
+				s.fuel -= candidateFuel
 				r.Find(c)
 				if s.skip[r.index] > 0 && len(s.windows[r.index]) == 0 {
 					s.windows[r.index] = append(s.windows[r.index], window{})
@@ -623,7 +659,7 @@ func (s *scan) regex(v *view, r *rule, lo, hi int) {
 		return
 	}
 	s.fuel -= hi - lo
-	s.e.findRegex(r, v.text, lo, hi, func(start, end, at int) {
+	s.findRegex(r, v.text, lo, hi, func(start, end, at int) {
 		for _, q := range r.required {
 			if !s.nearby(v.text, at, q) {
 				return
@@ -638,7 +674,7 @@ func (s *scan) nearby(text []byte, at int, q requiredRule) bool {
 	found := false
 	line, col := position(text, at)
 	s.fuel -= len(text)
-	s.e.findRegex(q.rule, text, 0, len(text), func(_, _, other int) {
+	s.findRegex(q.rule, text, 0, len(text), func(_, _, other int) {
 		l, c := position(text, other)
 		if q.lines != nil && abs(line-l) > *q.lines || q.columns != nil && abs(col-c) > *q.columns {
 			return
@@ -722,6 +758,7 @@ func (s *scan) mayDecode(v *view) bool {
 
 func (s *scan) base64(v *view) {
 	blobs := v.blobs
+	tried := 0
 	for pos := 0; ; {
 		for len(blobs) > 0 && blobs[0].lo-blobEdge <= pos+minBase64 && pos < blobs[0].hi {
 			pos = blobs[0].hi + blobEdge
@@ -742,10 +779,16 @@ func (s *scan) base64(v *view) {
 		pos = end
 		for _, r := range s.e.runs {
 			s.cand = Candidate{s: s, v: v, rule: r, text: v.text, start: start, end: end}
+			s.fuel -= candidateFuel
 			r.Find(&s.cand)
 		}
+		if start < tried { // as a whole the block is none; its lines may be
+			end, pos = line1, line1
+		}
+		s.fuel -= end - start
 		text, ok := decodeBase64(nil, v.text[start:end])
 		if !ok && line1+2 < end { // what follows the first line was no part of it
+			tried = end
 			if text, ok = decodeBase64(nil, v.text[start:line1]); ok {
 				end, pos = line1, line1
 			}
@@ -878,6 +921,7 @@ func (s *scan) digits(v *view) {
 					continue
 				}
 				s.cand = Candidate{s: s, v: v, rule: r, text: text, start: start, end: end}
+				s.fuel -= candidateFuel + end - start
 				r.Find(&s.cand)
 			}
 		}

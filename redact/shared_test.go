@@ -34,9 +34,12 @@ func sharedFile(t testing.TB, path string) string {
 	return p
 }
 
+// bothSets are the built-in policies.
+func bothSets() []*redact.Policy { return []*redact.Policy{secrets.Policy(), pii.Policy()} }
+
 func builtin(t testing.TB) *redact.Engine {
 	t.Helper()
-	e, err := redact.New(redact.Options{Policies: []*redact.Policy{secrets.Policy(), pii.Policy()}})
+	e, err := redact.New(redact.Options{Policies: bothSets()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,8 @@ type view struct {
 	plain   bool     // ASCII without control characters that hide something
 	joined  bool     // pieces of several strings; number rules are careful here
 	blobs   []window // stretches of base64 data, where match has found some
+	edges   []int32  // where the strings of a joined view begin, once somebody has asked
+	taken   []taken  // values that a rule with Within has taken whole
 	nested  int      // how many JSON strings lie around the text; < 0: unknown
 	depth   int      // decode steps from the root
 }
@@ -123,12 +125,7 @@ func (v *view) ranges(start, end int, fn func(start, end int)) {
 
 // crosses reports whether [start,end) touches more than one string.
 func (v *view) crosses(start, end int) bool {
-	for i := max(v.segAt(start), 0) + 1; i < len(v.segs) && int(v.segs[i].pos) < end; i++ {
-		if v.segs[i].gap && int(v.segs[i].pos) > start {
-			return true
-		}
-	}
-	return false
+	return v.firstEdge(start) < end
 }
 
 // builder assembles the text and segments of a view.
@@ -381,8 +378,11 @@ func ansi(text []byte) int {
 			if text[i] == 7 {
 				return i + 1
 			}
-			if text[i] == 0x1b && i+1 < len(text) && text[i+1] == '\\' {
-				return i + 2
+			if text[i] == 0x1b { // the end, or another sequence that breaks this one off
+				if i+1 < len(text) && text[i+1] == '\\' {
+					return i + 2
+				}
+				return 0
 			}
 		}
 	case '(', ')':

@@ -324,12 +324,11 @@ func (s *scan) stringView(v *view, start, end int, escaped bool) *view {
 func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 	b := v.text
 	i = s.space(b, i+1)
-	first := len(s.members)
+	first, firstKey := len(s.members), len(s.keyAt)
 	var (
 		pairs    pair
 		within   within
 		redacted bool // some key was
-		start    = i
 	)
 	outer := s.dropped
 	for n := 0; ; n++ {
@@ -353,14 +352,15 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 		key = kv.text
 		info := s.keyInfo(key)
 		shown := key
+		before := len(s.spans)
 		if info.finds {
-			before := len(s.spans)
 			s.stringValue(kv, noContext)
 			if len(s.spans) > before {
 				redacted = true
 				shown = s.maskedKey(before)
 			}
 		}
+		s.keyAt = append(s.keyAt, keyPlace{from + 1, end - 1, before, len(s.spans)})
 		i = s.space(b, end)
 		if i >= len(b) || b[i] != ':' {
 			return i, false
@@ -405,7 +405,7 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 	s.dropped = false
 	s.pair(v, &pairs, depth, first)
 	if len(within.rules) > 0 {
-		within.apply(s, v, depth)
+		within.apply(s, v)
 	}
 	if s.e.hasDrop {
 		s.dropMembers(v, first)
@@ -413,8 +413,9 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 	}
 	s.dropped = outer
 	if redacted {
-		s.uniqueKeys(v, start, i)
+		s.uniqueKeys(v, s.keyAt[firstKey:])
 	}
+	s.keyAt = s.keyAt[:firstKey]
 	return i + 1, true
 }
 
@@ -442,10 +443,14 @@ func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
 		if !ok {
 			return i, false
 		}
-		if s.e.hasDrop {
-			if s.dropped {
-				s.removeAll(v, from, i, spanNull)
+		if b[from] == '{' {
+			for len(s.objects) > s.firstObject && s.objects[len(s.objects)-1].lo > from {
+				s.objects = s.objects[:len(s.objects)-1]
 			}
+			s.objects = append(s.objects, window{from, i})
+		}
+		if s.e.hasDrop && s.dropped {
+			s.removeAll(v, from, i, spanNull)
 		}
 		i = s.space(b, i)
 		if i >= len(b) {
@@ -572,7 +577,9 @@ func looksLikeJSON(text []byte) bool {
 // nestedJSON walks the text of a string as JSON. When it is not JSON after
 // all, everything is as it was before.
 func (s *scan) nestedJSON(v *view) bool {
-	if _, ok := wholeJSON(v.text); !ok {
+	end, ok := wholeJSON(v.text)
+	s.fuel -= end
+	if !ok {
 		return false
 	}
 	if v.depth >= s.e.limits.Decode || s.steps <= 0 {
@@ -586,11 +593,14 @@ func (s *scan) nestedJSON(v *view) bool {
 	inner := s.newView()
 	*inner = *v
 	inner.depth++
-	joins, members, dropped := len(s.joins), len(s.members), s.dropped
+	joins, members, keys, dropped := len(s.joins), len(s.members), len(s.keyAt), s.dropped
+	firstObject := s.firstObject
+	s.firstObject = len(s.objects)
 	s.push(pathElem{index: -1, json: true})
-	_, ok := s.value(inner, s.space(v.text, 0), 0, noContext)
+	_, ok = s.value(inner, s.space(v.text, 0), 0, noContext)
 	s.pop()
-	s.joins, s.members = s.joins[:joins], s.members[:members]
+	s.joins, s.members, s.keyAt = s.joins[:joins], s.members[:members], s.keyAt[:keys]
+	s.objects, s.firstObject = s.objects[:s.firstObject], firstObject
 	s.dropped = s.dropped || dropped
 	return ok
 }
@@ -611,7 +621,7 @@ func wholeJSON(b []byte) (int, bool) {
 // by the name before it.
 func (s *scan) withName(v *view, name []byte) {
 	const most = 4096
-	if len(v.text) > most || len(name) > 256 || !s.spend(v, len(v.text)) {
+	if len(v.text) > most || len(name) > 256 || !s.spend(v, len(name)+len(v.text)) {
 		return
 	}
 	b := s.newBuilder()
@@ -854,7 +864,7 @@ func (s *scan) pair(v *view, p *pair, depth, first int) {
 	before := len(s.spans)
 	if c := v.text[p.start]; c != '{' {
 		s.push(pathElem{key: []byte("value"), index: -1})
-		s.value(v, p.start, depth+1, ctx)
+		s.again(v, p.start, ctx)
 		s.pop()
 	}
 	if len(s.spans) > before && s.dropped {
@@ -865,6 +875,49 @@ func (s *scan) pair(v *view, p *pair, depth, first int) {
 		}
 	}
 	s.dropped = false
+}
+
+// again looks at a value once more, now that a name has been found for it:
+// strings and numbers, also those in arrays. Objects have been walked.
+func (s *scan) again(v *view, i int, ctx context) int {
+	b := v.text
+	switch c := b[i]; {
+	case c == '"':
+		end, flags, _ := stringScan(b, i)
+		d := s.stringView(v, i+1, end-1, flags&hasEscape != 0)
+		d.plain = flags&hasUnicode == 0
+		s.stringValue(d, ctx)
+		return end
+	case c == '[':
+		outer := s.dropped
+		i = s.space(b, i+1)
+		for n := 0; b[i] != ']'; n++ {
+			s.dropped = false
+			s.push(pathElem{index: n})
+			from := i
+			i = s.again(v, i, ctx)
+			s.pop()
+			if s.e.hasDrop && s.dropped {
+				s.removeAll(v, from, i, spanNull)
+			}
+			if i = s.space(b, i); b[i] == ',' {
+				i = s.space(b, i+1)
+			}
+		}
+		s.dropped = outer
+		return i + 1
+	case c == '-' || '0' <= c && c <= '9':
+		end, _ := numberEnd(b, i)
+		s.number(v, i, end, ctx)
+		return end
+	}
+	objects := s.objects[s.firstObject:]
+	if k := sort.Search(len(objects), func(k int) bool { return objects[k].lo >= i }); k < len(objects) && objects[k].lo == i {
+		return objects[k].hi
+	}
+	end, _ := skipValue(b, i)
+	s.fuel -= end - i
+	return end
 }
 
 // within collects the members of an object that a rule with Within may take.
@@ -896,7 +949,7 @@ func (w *within) add(s *scan, v *view, key []byte, start, end int) {
 	}
 }
 
-func (w *within) apply(s *scan, v *view, depth int) {
+func (w *within) apply(s *scan, v *view) {
 	for _, r := range w.rules {
 		for i := 0; i < w.n+len(w.more); i++ {
 			var m memberRange
@@ -910,23 +963,35 @@ func (w *within) apply(s *scan, v *view, depth int) {
 					continue
 				}
 				s.push(pathElem{key: m.key, index: -1})
-				s.strings(v, m.start, r)
+				s.strings(v, m.start, m.end, r)
 				s.pop()
 			}
 		}
 	}
 }
 
-// strings takes every string of a value, however deep.
-func (s *scan) strings(v *view, i int, r *rule) {
-	b := v.text
-	end, ok := skipValue(b, i)
-	if !ok {
-		return
-	}
+// taken is a value of which every string has been taken.
+type taken struct {
+	start, end int
+	rule       *rule
+}
+
+// strings takes every string of the value at [i,end), however deep.
+func (s *scan) strings(v *view, i, end int, r *rule) {
+	b, start := v.text, i
+	s.fuel -= candidateFuel
 	isKey := false
 	var open []bool
+	at := sort.Search(len(v.taken), func(k int) bool { return v.taken[k].start >= i })
+	within := at
 	for i < end {
+		for at < len(v.taken) && v.taken[at].start < i {
+			at++
+		}
+		if at < len(v.taken) && v.taken[at].start == i && v.taken[at].rule == r {
+			i = v.taken[at].end
+			continue
+		}
 		switch b[i] {
 		case '{':
 			open, isKey = append(open, true), true
@@ -951,6 +1016,7 @@ func (s *scan) strings(v *view, i int, r *rule) {
 		}
 		i++
 	}
+	v.taken = append(v.taken[:within], taken{start, end, r})
 }
 
 func equalFold(b []byte, s string) bool { return len(b) == len(s) && bytes.EqualFold(b, []byte(s)) }
@@ -991,61 +1057,49 @@ func (s *scan) removeAll(v *view, start, end int, kind spanKind) {
 	s.up(v, start, end, span{rule: r.index, path: s.pathIndex(), token: -1, kind: kind})
 }
 
-// uniqueKeys appends ~2, ~3 … to keys of the object in v.text[start:end] that
-// would be equal after masking.
-func (s *scan) uniqueKeys(v *view, start, end int) {
-	order := make([]int, 0, len(s.spans))
-	for i := range s.spans {
-		order = append(order, i)
-	}
-	sort.Slice(order, func(i, j int) bool { return s.spans[order[i]].start < s.spans[order[j]].start })
+// keyPlace is where a key of an object stands in the view, and which spans
+// have been found in it.
+type keyPlace struct{ from, to, firstSpan, endSpan int }
+
+// uniqueKeys appends ~2, ~3 … to keys of one object that would be equal after
+// masking.
+func (s *scan) uniqueKeys(v *view, keys []keyPlace) {
 	type masked struct {
 		text string
 		last int // index of the key's last span
 	}
 	taken := map[string]bool{}
 	var changed []masked
-	b := v.text
-	for i := start; i < end && b[i] == '"'; {
-		stop, _, ok := stringEnd(b, i)
-		if !ok {
-			return
+	for _, k := range keys {
+		from, to := k.from, k.to
+		s.fuel -= to - from
+		if k.firstSpan == k.endSpan {
+			taken[string(v.text[from:to])] = true
+			continue
 		}
-		from, to := i+1, stop-1
-		key := string(b[from:to])
-		if from < to {
-			for at := v; at.parent != nil; at = at.parent {
-				at.ranges(from, to, func(x, y int) { from, to = x, y })
+		for at := v; at.parent != nil; at = at.parent {
+			at.ranges(from, to, func(x, y int) { from, to = x, y })
+		}
+		order := make([]int, 0, k.endSpan-k.firstSpan)
+		for i := k.firstSpan; i < k.endSpan; i++ {
+			order = append(order, i)
+		}
+		sort.Slice(order, func(i, j int) bool { return s.spans[order[i]].start < s.spans[order[j]].start })
+		var text []byte
+		pos, last := from, -1
+		for _, i := range order {
+			p := &s.spans[i]
+			if int(p.start) < pos || int(p.end) > to {
+				continue
 			}
-			n := sort.Search(len(order), func(k int) bool { return int(s.spans[order[k]].start) >= from })
-			var text []byte
-			pos, last := from, -1
-			for ; n < len(order) && int(s.spans[order[n]].end) <= to; n++ {
-				p := &s.spans[order[n]]
-				if int(p.start) < pos {
-					continue
-				}
-				text = append(append(text, s.src[pos:p.start]...), s.e.rules[p.rule].marker...)
-				pos, last = int(p.end), order[n]
-			}
-			if last >= 0 {
-				changed = append(changed, masked{string(append(text, s.src[pos:to]...)), last})
-				key = ""
-			}
+			text = append(append(text, s.src[pos:p.start]...), s.e.rules[p.rule].marker...)
+			pos, last = int(p.end), i
 		}
-		if key != "" {
-			taken[key] = true
+		if last < 0 {
+			taken[string(v.text[k.from:k.to])] = true
+			continue
 		}
-		i = s.space(b, stop)
-		i = s.space(b, i+1)
-		if i, ok = skipValue(b, i); !ok {
-			return
-		}
-		i = s.space(b, i)
-		if i >= len(b) || b[i] != ',' {
-			break
-		}
-		i = s.space(b, i+1)
+		changed = append(changed, masked{string(append(text, s.src[pos:to]...)), last})
 	}
 	next := map[string]int{}
 	for _, c := range changed {

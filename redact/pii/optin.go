@@ -98,7 +98,7 @@ func findPassport(c *redact.Candidate) {
 	text := c.Text()
 	a := after(text, c.End())
 	b := a
-	for b < len(text) && alnum(text[b]) {
+	for b < len(text) && b-a <= 12 && alnum(text[b]) {
 		b++
 	}
 	n := 0

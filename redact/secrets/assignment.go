@@ -28,6 +28,19 @@ const (
 	maxValue = 8192
 )
 
+// Classes of bytes that depend on what stands around them, for RunEnd. A bare
+// value has one for each combination of query and shell.
+const (
+	runBare = 1 + iota
+	runBareQuery
+	runBareShell
+	runBareBoth
+	runCredential
+	runPgpass
+	runPair
+	runWord
+)
+
 func nameByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c >= 0x80
 }
@@ -121,13 +134,8 @@ func findAssignment(c *redact.Candidate) {
 	}
 	if c.Joined() {
 		// What one string assigns as a whole is judged there.
-		for i := s + 1; i < e; i++ {
-			if c.Edge(i) {
-				if shape.Placeholder(text[s:i]) || shape.Version(text[s:i]) {
-					return
-				}
-				break
-			}
+		if i := c.NextEdge(s); i < e && (shape.Placeholder(text[s:i]) || shape.Version(text[s:i])) {
+			return
 		}
 	}
 	c.Emit(s, e)
@@ -260,7 +268,7 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 		}
 		return trimmed(text, i+1, i+j, n)
 	}
-	if s, e, ok := pairValue(text, i, n, quote); ok {
+	if s, e, ok := pairValue(c, i, n, quote); ok {
 		return s, e, true
 	}
 	j := i
@@ -344,9 +352,9 @@ func typed(text []byte, i int) int {
 			return 0
 		}
 	} else {
-		e = run(text, i, func(b byte) bool {
-			return alnum(b) || b == '_' || b == '.' || b == '?' || b == '&' || b == '*' || b == '<' || b == '>'
-		})
+		for e < len(text) && e-i <= 40 && typeByte(text[e]) {
+			e++
+		}
 		if e == i || e-i > 40 {
 			return 0
 		}
@@ -360,6 +368,10 @@ func typed(text []byte, i int) int {
 		return e
 	}
 	return 0
+}
+
+func typeByte(b byte) bool {
+	return alnum(b) || b == '_' || b == '.' || b == '?' || b == '&' || b == '*' || b == '<' || b == '>'
 }
 
 // attributeValue finds V behind a name that is quoted: name="NAME">V</string>,
@@ -479,7 +491,8 @@ func operator(text []byte, j int) (op, int) {
 
 // pairValue finds V in key="NAME" value="V", {"name": "NAME", "value": "V"},
 // and the two lines of YAML.
-func pairValue(text []byte, i int, n *name, quote byte) (int, int, bool) {
+func pairValue(c *redact.Candidate, i int, n *name, quote byte) (int, int, bool) {
+	text := c.Text()
 	// NAME itself has to be a value: after a quote or a colon or an equals sign.
 	k := n.start - 1
 	if quote != 0 && k >= 0 && text[k] == quote {
@@ -526,14 +539,13 @@ func pairValue(text []byte, i int, n *name, quote byte) (int, int, bool) {
 		s, e, ok := quotedValue(text, j)
 		return s, e, ok && (plausibleQuoted(text[s:e], n, opEqual) || n.class == passwordKey && e-s >= 4 && word(text[s:e]) && !shape.Placeholder(text[s:e]) && !known(text[s:e]))
 	}
-	e := j
-	for e < len(text) && text[e] != '\n' && text[e] != '\r' && text[e] != '"' && text[e] != ',' && text[e] != '}' && e-j < maxValue {
-		e++
-	}
-	for e > j && space(text[e-1]) {
+	e := c.RunEnd(j, maxValue, runPair, func(text []byte, e int) bool {
+		return text[e] != '\n' && text[e] != '\r' && text[e] != '"' && text[e] != ',' && text[e] != '}'
+	})
+	for n := 0; n < deciding && e > j && space(text[e-1]); n++ {
 		e--
 	}
-	v := text[j:e]
+	v := head(text[j:e])
 	return j, e, len(v) >= 4 && !shape.Placeholder(v) && !call(v) && !word(v) && v[0] != '{' && v[0] != '[' && v[0] != '`' && !pathLike(v)
 }
 
@@ -881,20 +893,22 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 		// variables: quotes belong to the value.
 		return j, len(text), len(text)-j >= 4 && !shape.Placeholder(text[j:]) && !call(text[j:]) && (!word(text[j:]) || lowerWord(text[j+1:]) && !known(text[j:]) && !similar(text[j:], n))
 	}
-	class := 1
+	class := runBare
 	if query {
-		class |= 2
+		class++
 	}
 	if shell {
-		class |= 4
+		class += 2
 	}
 	e = c.RunEnd(j, maxValue, class, func(text []byte, e int) bool { return bareByte(text, e, query, shell) })
 	v := text[j:e]
 	for len(v) > 0 {
 		last := v[len(v)-1]
-		if last == ')' && bytes.IndexByte(v, '(') < 0 || last == ']' && bytes.IndexByte(v, '[') < 0 || last == '}' && bytes.IndexByte(v, '{') < 0 {
+		if near := v[max(0, len(v)-deciding):]; last == ')' && bytes.IndexByte(near, '(') < 0 || last == ']' && bytes.IndexByte(near, '[') < 0 || last == '}' && bytes.IndexByte(near, '{') < 0 {
 			v = v[:len(v)-1]
-			continue
+			if e-j-len(v) < deciding {
+				continue
+			}
 		}
 		break
 	}
@@ -903,7 +917,7 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 	}
 	e = j + len(v)
 	// What decides about a long value stands at its beginning.
-	v = v[:min(len(v), 256)]
+	v = head(v)
 	if n.class == passwordKey && !query && o != opCode && plainPassword(text, j, e, n, o, spaced) {
 		return j, e, true
 	}

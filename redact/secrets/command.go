@@ -96,7 +96,7 @@ func findCommand(c *redact.Candidate) {
 		findEcho(c)
 		return
 	case "--user ":
-		if s, e, ok := shellWord(text, c.End()); ok {
+		if s, e, ok := shellWord(c, c.End()); ok {
 			userPassword(c, text, s, e)
 		}
 		return
@@ -105,26 +105,54 @@ func findCommand(c *redact.Candidate) {
 		return
 	}
 	for i := range commands {
-		cmd := &commands[i]
-		if len(text)-start < len(cmd.name) || !bytes.EqualFold(text[start:start+len(cmd.name)], []byte(cmd.name)) {
+		name := commands[i].name
+		if len(text)-start < len(name) || !bytes.EqualFold(text[start:start+len(name)], []byte(name)) {
 			continue
 		}
 		if string(lit) == "docker login" || string(lit) == "podman login" {
 			findEcho(c)
 		}
-		findFlags(c, cmd, start+len(cmd.name))
+		findFlags(c, i, start+len(name))
 		return
 	}
 }
 
+// maxCommand is how far behind a command's name its flags may stand.
+const maxCommand = 16 << 10
+
+// What findFlags keeps about a text: which command's line it has read, from
+// where to where, and where the first quote stands in it. A name of the same
+// command in that part, before any quote, is a word of that line, and so is all
+// that follows.
+const (
+	noteCommand = iota
+	noteFrom
+	noteTo
+	noteQuote
+)
+
 // findFlags reads the words of a command line.
-func findFlags(c *redact.Candidate, cmd *commandFlags, i int) {
-	text := c.Text()
-	for n := 0; n < 100 && i < len(text); n++ {
+func findFlags(c *redact.Candidate, which, i int) {
+	text, cmd := c.Text(), &commands[which]
+	noted, from, to, quote := c.Note(noteCommand), c.Note(noteFrom), c.Note(noteTo), c.Note(noteQuote)
+	stop := min(len(text), i+maxCommand)
+	if start := i; *noted != which+1 || start > *to {
+		*noted, *from, *to, *quote = which+1, start, start, len(text)
+	}
+	inQuote := i > *quote
+	for n := 0; n < 100; n++ {
+		if !inQuote && *from < i && i < *to {
+			if i = *to; *quote < i {
+				return
+			}
+		}
 		for i < len(text) && (space(text[i]) || text[i] == '\\' && i+1 < len(text) && (text[i+1] == '\n' || text[i+1] == '\r') || (text[i] == '\n' || text[i] == '\r') && i > 0 && (text[i-1] == '\\' || text[i-1] == '\r')) {
 			i++
 		}
-		s, e, ok := shellWord(text, i)
+		if i >= stop {
+			return
+		}
+		s, e, ok := shellWord(c, i)
 		if !ok {
 			return
 		}
@@ -138,12 +166,12 @@ func findFlags(c *redact.Candidate, cmd *commandFlags, i int) {
 			switch {
 			case len(w) == len(f):
 				if ve < len(text) && (text[ve] == '\'' || text[ve] == '"') && cmd.glued { // -p'SECRET'
-					vs, ve, ok = shellWord(text, ve)
+					vs, ve, ok = shellWord(c, ve)
 				} else {
 					if cmd.name == "mysql" || cmd.name == "mysqldump" || cmd.name == "mysqladmin" || cmd.name == "mariadb" {
 						continue // -p alone asks
 					}
-					vs, ve, ok = shellWord(text, run(text, e, space))
+					vs, ve, ok = shellWord(c, run(text, e, space))
 				}
 				if !ok {
 					return
@@ -156,7 +184,7 @@ func findFlags(c *redact.Candidate, cmd *commandFlags, i int) {
 				continue
 			}
 			if vs < ve && (text[vs] == '\'' || text[vs] == '"') {
-				vs, ve, ok = shellWord(text, vs)
+				vs, ve, ok = shellWord(c, vs)
 				if !ok {
 					return
 				}
@@ -164,14 +192,20 @@ func findFlags(c *redact.Candidate, cmd *commandFlags, i int) {
 			v := text[vs:ve]
 			if cmd.colon {
 				userPassword(c, text, vs, ve)
-			} else if len(v) >= 3 && !shape.Placeholder(v) && v[0] != '-' {
+			} else if len(v) >= 3 && !shape.Placeholder(head(v)) && v[0] != '-' {
 				c.Emit(vs, ve)
 			}
 			e = max(e, ve)
 		}
+		if !inQuote && (quoted || e < len(text) && (text[e] == '\'' || text[e] == '"')) {
+			*quote = min(*quote, i)
+		}
 		i = e
 		if i < len(text) && (text[i] == '\'' || text[i] == '"') {
 			i++
+		}
+		if !inQuote {
+			*to = max(*to, i)
 		}
 	}
 }
@@ -191,7 +225,8 @@ func userPassword(c *redact.Candidate, text []byte, s, e int) {
 
 // shellWord reads one word of a command line: the limits of its content. A
 // separator, a comment or the end of the line is none.
-func shellWord(text []byte, i int) (start, end int, ok bool) {
+func shellWord(c *redact.Candidate, i int) (start, end int, ok bool) {
+	text := c.Text()
 	if i >= len(text) {
 		return 0, 0, false
 	}
@@ -206,20 +241,20 @@ func shellWord(text []byte, i int) (start, end int, ok bool) {
 				continue
 			}
 			if text[e] == q {
+				c.Work(e - i)
 				return i + 1, e, true
 			}
 		}
 		return 0, 0, false
 	}
-	e := i
-	for e < len(text) && e-i < maxValue && !blank(text[e]) && text[e] != '\'' && text[e] != '"' && text[e] != '`' && text[e] != '|' && text[e] != ';' && text[e] < 0x80 && !escapeStop(text, e) {
-		e++
-	}
+	e := c.RunEnd(i, maxValue, runWord, func(text []byte, e int) bool {
+		return !blank(text[e]) && text[e] != '\'' && text[e] != '"' && text[e] != '`' && text[e] != '|' && text[e] != ';' && text[e] < 0x80 && !escapeStop(text, e)
+	})
 	return i, e, e > i
 }
 
 func emitWord(c *redact.Candidate, text []byte, i int) {
-	s, e, ok := shellWord(text, i)
+	s, e, ok := shellWord(c, i)
 	if ok && e-s >= 3 && !shape.Placeholder(text[s:e]) && text[s] != '-' {
 		c.Emit(s, e)
 	}
@@ -245,7 +280,7 @@ func findEcho(c *redact.Candidate) {
 	}
 	part := text[line:c.Start()]
 	bar := bytes.LastIndexByte(part, '|')
-	if bar < 0 {
+	if bar < 0 || !c.Work(len(part)) {
 		return
 	}
 	for _, w := range [...]string{"echo ", "printf ", "<<< "} {
@@ -257,12 +292,12 @@ func findEcho(c *redact.Candidate) {
 		for i < len(text) && space(text[i]) {
 			i++
 		}
-		s, e, ok := shellWord(text, i)
+		s, e, ok := shellWord(c, i)
 		for ok && e-s <= 3 && text[s] == '-' { // echo -n
-			s, e, ok = shellWord(text, run(text, e, space))
+			s, e, ok = shellWord(c, run(text, e, space))
 		}
 		if ok && e-s <= 4 && text[s] == '%' { // printf '%s'
-			s, e, ok = shellWord(text, run(text, e+1, space))
+			s, e, ok = shellWord(c, run(text, e+1, space))
 		}
 		if ok && e-s >= 4 && !shape.Placeholder(text[s:e]) && s < line+bar {
 			c.Emit(s, e)

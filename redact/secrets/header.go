@@ -18,6 +18,21 @@ func headerRule() redact.Rule {
 	}
 }
 
+// Numbers that headers and commands keep about a text.
+const (
+	noteDigest = iota
+	noteCookies
+)
+
+var (
+	cookieClass = redact.ClassOf(func(b byte) bool {
+		return b > ' ' && b != ';' && b != '&' && b != '"' && b != '\'' && b != '\\' && b != '`' && b != ')' && b != '<' && b < 0x7f
+	})
+	signatureClass = redact.ClassOf(func(b byte) bool {
+		return alnum(b) || b == '%' || b == '+' || b == '/' || b == '=' || b == '-' || b == '_'
+	})
+)
+
 func findHeader(c *redact.Candidate) {
 	text := c.Text()
 	var low [32]byte
@@ -58,7 +73,10 @@ func findAuthorization(c *redact.Candidate) {
 	for n := 0; i < len(text) && n < 12 && (space(text[i]) || text[i] == '"' || text[i] == '\'' || text[i] == '`' || text[i] == '\\' || text[i] == '>' || text[i] == '=' || text[i] == '['); n++ {
 		i++
 	}
-	w := run(text, i, func(b byte) bool { return alnum(b) || b == '-' })
+	w := i
+	for w < len(text) && w-i < 32 && (alnum(text[w]) || text[w] == '-') {
+		w++
+	}
 	known := scheme(text[i:w])
 	if known && w < len(text) && (space(text[w]) || text[w] == '=') {
 		i = w
@@ -66,12 +84,12 @@ func findAuthorization(c *redact.Candidate) {
 			i++
 		}
 	}
-	e := credentialEnd(text, i)
+	e := credentialEnd(c, i)
 	if bytes.HasSuffix(text[i:e], []byte("=")) && e < len(text) && text[e] == '"' {
 		findDigest(c, i)
 		return
 	}
-	v := text[i:e]
+	v := head(text[i:e])
 	if len(v) < 6 && !(known && len(v) > 0) || encoded(v) || shape.Placeholder(v) || !known && !secretish(v) || known && word(v) && len(v) < 20 || call(v) || formatted(v) {
 		return
 	}
@@ -85,6 +103,12 @@ func findAuthorization(c *redact.Candidate) {
 func findDigest(c *redact.Candidate, i int) {
 	text := c.Text()
 	end := min(len(text), i+1024)
+	read := c.Note(noteDigest)
+	i = max(i, *read-32) // the names and their values' first characters
+	*read = end
+	if i >= end {
+		return
+	}
 	for _, n := range [...]string{"response=\"", "signature=\"", "mac=\"", "oauth_token=\"", "oauth_signature=\""} {
 		at := bytes.Index(text[i:end], []byte(n))
 		if at < 0 {
@@ -97,13 +121,13 @@ func findDigest(c *redact.Candidate, i int) {
 	}
 }
 
-func credentialEnd(text []byte, i int) int {
-	e := i
-	for e < len(text) && e-i < maxValue && text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] != '\\' && text[e] != '<' && text[e] != '>' &&
-		text[e] != ')' && text[e] != '&' && text[e] != '}' && text[e] != ']' && text[e] < 0x80 && !(text[e] == ',' && e+1 < len(text) && blank(text[e+1])) {
-		e++
-	}
-	for e > i && (text[e-1] == ',' || text[e-1] == ';' || text[e-1] == '.') {
+func credentialEnd(c *redact.Candidate, i int) int {
+	text := c.Text()
+	e := c.RunEnd(i, maxValue, runCredential, func(text []byte, e int) bool {
+		return text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] != '\\' && text[e] != '<' && text[e] != '>' &&
+			text[e] != ')' && text[e] != '&' && text[e] != '}' && text[e] != ']' && text[e] < 0x80 && !(text[e] == ',' && e+1 < len(text) && blank(text[e+1]))
+	})
+	for n := 0; n < deciding && e > i && (text[e-1] == ',' || text[e-1] == ';' || text[e-1] == '.'); n++ {
 		e--
 	}
 	return e
@@ -118,8 +142,8 @@ func findBearer(c *redact.Candidate) {
 	for i < len(text) && space(text[i]) {
 		i++
 	}
-	e := credentialEnd(text, i)
-	if v := text[i:e]; len(v) >= 16 && tokenBody(v) && !word(v) && !call(v) && !formatted(v) && bytes.IndexByte(v, ':') < 0 {
+	e := credentialEnd(c, i)
+	if v := head(text[i:e]); len(v) >= 16 && tokenBody(v) && !word(v) && !call(v) && !formatted(v) && bytes.IndexByte(v, ':') < 0 {
 		c.Emit(i, e)
 	}
 }
@@ -168,7 +192,12 @@ func findCookies(c *redact.Candidate) {
 
 // cookiePairs reads name=value; … from i on to the end of the line.
 func cookiePairs(c *redact.Candidate, text []byte, i int) {
+	read := c.Note(noteCookies)
+	if i <= *read {
+		return
+	}
 	for n := 0; n < 64 && i < len(text); n++ {
+		*read = i
 		eq := run(text, i, func(b byte) bool { return alnum(b) || b == '_' || b == '-' || b == '.' || b == '%' })
 		if eq == i || eq >= len(text) || text[eq] != '=' {
 			// An attribute without a value (Secure): on to the next.
@@ -221,7 +250,9 @@ func findSessionPair(c *redact.Candidate) {
 	if text[eq-1] == '=' {
 		eq--
 	} else {
-		eq = run(text, eq, func(b byte) bool { return alnum(b) || b == '_' })
+		for eq < len(text) && eq-a < 64 && (alnum(text[eq]) || text[eq] == '_') {
+			eq++
+		}
 	}
 	if eq >= len(text) || text[eq] != '=' {
 		return
@@ -232,10 +263,8 @@ func findSessionPair(c *redact.Candidate) {
 	default:
 		return
 	}
-	e := run(text, eq+1, func(b byte) bool {
-		return b > ' ' && b != ';' && b != '&' && b != '"' && b != '\'' && b != '\\' && b != '`' && b != ')' && b != '<' && b < 0x7f
-	})
-	v := text[eq+1 : e]
+	e := c.Run(eq+1, cookieClass)
+	v := head(text[eq+1 : e])
 	if len(v) >= 16 && !shape.UUID(v) && shape.RandomLooking(v) && !call(v) && !shape.Placeholder(v) {
 		c.Emit(eq+1, e)
 	}
@@ -249,9 +278,7 @@ func findSignature(c *redact.Candidate) {
 	if s == 0 || text[s-1] != '?' && text[s-1] != '&' && text[s-1] != ';' && text[s-1] != '\n' {
 		return
 	}
-	e := run(text, c.End(), func(b byte) bool {
-		return alnum(b) || b == '%' || b == '+' || b == '/' || b == '=' || b == '-' || b == '_'
-	})
+	e := c.Run(c.End(), signatureClass)
 	if e-c.End() >= 20 {
 		c.Emit(c.End(), e)
 	}

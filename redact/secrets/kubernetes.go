@@ -27,6 +27,19 @@ func kubernetesRule() redact.Rule {
 
 const maxManifest = 8 << 10
 
+// What is kept about a text: the data that has been taken, the members that
+// have been looked for, and how far the lines of the present document have been
+// read, with the last one that says kind: Secret.
+const (
+	noteData = iota
+	noteMember
+	noteMember2
+	noteLine
+	noteRead
+	noteKind
+	noteEnded
+)
+
 func findKubernetes(c *redact.Candidate) {
 	text, at := c.Text(), c.Start()
 	if at >= 6 && bytes.EqualFold(text[at-6:at], []byte("string")) {
@@ -36,12 +49,14 @@ func findKubernetes(c *redact.Candidate) {
 	if indent > 0 && text[indent-1] != '\n' {
 		return
 	}
-	if !c.Work(2*maxManifest) || !secretManifest(text, indent) {
+	read := c.Note(noteData)
+	if c.Start() < *read || !secretManifest(c, indent) {
 		return
 	}
 	depth := at - indent
 	i := run(text, c.End(), blankByte)
 	for n := 0; n < 512 && i < len(text); n++ {
+		*read = i
 		line := i
 		for line > 0 && text[line-1] != '\n' {
 			line--
@@ -93,19 +108,26 @@ func findManifest(c *redact.Candidate) {
 	for i > 0 && (blank(text[i-1]) || text[i-1] == ':') {
 		i--
 	}
-	if i < 6 || !bytes.EqualFold(text[i-6:i], []byte(`"kind"`)) || !c.Work(2*maxManifest) {
+	if i < 6 || !bytes.EqualFold(text[i-6:i], []byte(`"kind"`)) {
 		return
 	}
 	lo, hi := max(0, at-maxManifest), min(len(text), at+maxManifest)
 	if n := bytes.LastIndex(text[lo:at], []byte("apiVersion")); n >= 0 {
 		lo += n
 	}
-	for _, member := range [...]string{`"data"`, `"stringData"`} {
-		n := bytes.Index(text[lo:hi], []byte(member))
-		if n < 0 {
+	for k, member := range [...]string{`"data"`, `"stringData"`} {
+		read := c.Note(noteMember + k)
+		from := max(lo, *read)
+		if from >= hi || !c.Work(hi-from) {
 			continue
 		}
-		n = run(text, lo+n+len(member), func(b byte) bool { return blank(b) || b == ':' })
+		n := bytes.Index(text[from:hi], []byte(member))
+		if n < 0 {
+			*read = max(from, hi-len(member))
+			continue
+		}
+		n = run(text, from+n+len(member), func(b byte) bool { return blank(b) || b == ':' })
+		*read = n
 		if n >= hi || text[n] != '{' {
 			continue
 		}
@@ -127,6 +149,7 @@ func findManifest(c *redact.Candidate) {
 				n = e
 			}
 		}
+		*read = n
 	}
 }
 
@@ -143,26 +166,45 @@ func lineEnd(text []byte, i int) int {
 	return e
 }
 
-// secretManifest reports whether the document around pos says kind: Secret.
-func secretManifest(text []byte, pos int) bool {
+// secretManifest reports whether the document around pos says kind: Secret. It
+// is asked for growing positions, and reads each line once.
+func secretManifest(c *redact.Candidate, pos int) bool {
+	text := c.Text()
+	line, read, kind, ended := c.Note(noteLine), c.Note(noteRead), c.Note(noteKind), c.Note(noteEnded)
 	lo, hi := max(0, pos-maxManifest), min(len(text), pos+maxManifest)
-	if i := bytes.LastIndex(text[lo:pos], []byte("\n---")); i >= 0 {
-		lo += i
+	if *read < lo { // far behind: nothing before counts
+		*line, *read, *kind, *ended = lo, lo, 0, 0
 	}
-	if i := bytes.Index(text[pos:hi], []byte("\n---")); i >= 0 {
-		hi = pos + i
-	}
-	doc := text[lo:hi]
-	for i := 0; i < len(doc); {
-		n := bytes.Index(doc[i:], []byte("kind:"))
+	from := *read
+	for {
+		if *ended != 0 && *line < pos { // a separator stands there, and pos behind it
+			*ended, *kind = 0, 0
+		}
+		if *ended != 0 || *read >= hi {
+			break
+		}
+		n := bytes.IndexByte(text[*read:hi], '\n')
 		if n < 0 {
-			return false
+			*read = hi
+			if hi == len(text) && kindSecret(text[*line:hi]) {
+				*kind = *line + 1
+			}
+			break
 		}
-		i += n + len("kind:")
-		v := bytes.Trim(doc[i:lineEnd(doc, i)], " \t\"'")
-		if bytes.EqualFold(v, []byte("secret")) {
-			return true
+		end := *read + n
+		if kindSecret(text[*line:end]) {
+			*kind = *line + 1
+		}
+		*line, *read = end+1, end+1
+		if bytes.HasPrefix(text[*line:], []byte("---")) {
+			*ended = 1
 		}
 	}
-	return false
+	c.Work(*read - from)
+	return *kind > lo
+}
+
+func kindSecret(line []byte) bool {
+	n := bytes.LastIndex(line, []byte("kind:"))
+	return n >= 0 && bytes.EqualFold(bytes.Trim(line[n+len("kind:"):], " \t\r\"'"), []byte("secret"))
 }

@@ -412,7 +412,7 @@ func findVault(c *redact.Candidate) {
 	if string(text[start:c.End()]) != "hvs." || start > 0 && wordByte(text[start-1]) {
 		return
 	}
-	if e := run(text, c.End(), tokenByte); e-c.End() >= 90 && e-c.End() <= 120 {
+	if e := c.Run(c.End(), tokenClass); e-c.End() >= 90 && e-c.End() <= 120 {
 		if t := terminator(text, e); t >= 0 {
 			emitTrimmed(c, start, e, e+t)
 		}
@@ -426,13 +426,13 @@ func findFlyio(c *redact.Candidate) {
 	}
 	switch string(text[start:i]) {
 	case "fo1_":
-		if e := run(text, i, tokenByte); e-i == 43 {
+		if e := c.Run(i, tokenClass); e-i == 43 {
 			if t := terminator(text, e); t >= 0 {
 				emitTrimmed(c, start, e, e+t)
 			}
 		}
 	case "fm1a_", "fm1r_", "fm2_":
-		e := run(text, i, func(b byte) bool { return alnum(b) || b == '+' || b == '/' })
+		e := c.Run(i, secretClass)
 		if e-i < 100 {
 			return
 		}

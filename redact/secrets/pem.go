@@ -147,14 +147,19 @@ func awsRule() redact.Rule {
 		Literals:    []string{"AKIA", "ASIA"},
 		Find: func(c *redact.Candidate) {
 			text := c.Text()
-			id := run(text, c.End(), alnum)
+			id := c.Run(c.End(), alnumClass)
 			if id-c.End() != 16 || c.Start() > 0 && alnum(text[c.Start()-1]) || !upperDigits(text[c.End():id]) {
 				return
 			}
-			secretByte := func(b byte) bool { return alnum(b) || b == '/' || b == '+' }
 			lo, hi := max(0, c.Start()-400), min(len(text), id+400)
-			for i := lo; i < hi; {
-				e := run(text, i, secretByte)
+			// Near the next key id only what has not been looked at.
+			read := c.Note(0)
+			if *read > lo {
+				lo = *read
+			}
+			c.Work(max(0, hi-lo))
+			for i := lo; i < hi; *read = i {
+				e := c.Run(i, secretClass)
 				if e-i == 40 && bothCases(text[i:e]) && redact.Entropy(text[i:e]) > 4 &&
 					!bytes.Contains(text[i:e], []byte("EXAMPLE")) && (e == len(text) || text[e] != '=') {
 					c.Emit(i, e)
@@ -164,6 +169,8 @@ func awsRule() redact.Rule {
 		},
 	}
 }
+
+var secretClass = redact.ClassOf(func(b byte) bool { return alnum(b) || b == '/' || b == '+' })
 
 func bothCases(b []byte) bool {
 	var lo, up, di bool

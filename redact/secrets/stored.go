@@ -18,14 +18,15 @@ func hashRule() redact.Rule {
 			"bcrypt_sha", "scram-sha-256$"},
 		Find: func(c *redact.Candidate) {
 			text, s := c.Text(), c.Start()
-			e := run(text, c.End(), func(b byte) bool {
-				return alnum(b) || b == '.' || b == '/' || b == '$' || b == '=' || b == '+' || b == ',' || b == '-' || b == '_' || b == '}' || b == ':' && text[s] != '{'
-			})
-			e = hashEnd(text, s, e)
-			for e > s && (text[e-1] == '.' || text[e-1] == ',' || text[e-1] == ':') && e-s > 60 {
+			class := hashClass
+			if text[s] == '{' {
+				class = ldapClass
+			}
+			e := hashEnd(text, s, c.Run(c.End(), class))
+			for n := 0; n < deciding && (text[e-1] == '.' || text[e-1] == ',' || text[e-1] == ':') && e-s > 60; n++ {
 				e--
 			}
-			if e-s >= 26 && (text[s] == '{' || bytes.Count(text[s:e], []byte{'$'}) >= 2) {
+			if e-s >= 26 && (text[s] == '{' || bytes.Count(head(text[s:e]), []byte{'$'}) >= 2) {
 				c.Skip(e)
 				c.Emit(s, e)
 			}
@@ -33,9 +34,17 @@ func hashRule() redact.Rule {
 	}
 }
 
-// hashEnd cuts at a colon: fields of passwd and htpasswd follow it.
+var (
+	hashClass = redact.ClassOf(func(b byte) bool { return ldapClass[b] || b == ':' })
+	ldapClass = redact.ClassOf(func(b byte) bool {
+		return alnum(b) || b == '.' || b == '/' || b == '$' || b == '=' || b == '+' || b == ',' || b == '-' || b == '_' || b == '}'
+	})
+)
+
+// hashEnd cuts at a colon: fields of passwd and htpasswd follow it. No hash has
+// 1,024 characters before one.
 func hashEnd(text []byte, s, e int) int {
-	if i := bytes.IndexByte(text[s:e], ':'); i > 0 && !bytes.HasPrefix(bytes.ToUpper(text[s:e]), []byte("SCRAM")) {
+	if i := bytes.IndexByte(text[s:min(e, s+1024)], ':'); i > 0 && !bytes.EqualFold(text[s:min(e, s+5)], []byte("SCRAM")) {
 		return s + i
 	}
 	return e
@@ -90,8 +99,8 @@ func findInsert(c *redact.Candidate) {
 		return
 	}
 	i += open + 1
-	stop := bytes.IndexByte(text[i:min(len(text), i+4096)], ')')
-	if stop < 0 {
+	stop := bytes.IndexAny(text[i:min(len(text), i+4096)], "()")
+	if stop < 0 || text[i+stop] == '(' {
 		return
 	}
 	var want []int
@@ -184,10 +193,9 @@ func pgpassRule() redact.Rule {
 				}
 				i = e + 1
 			}
-			e := i
-			for e < len(text) && !blank(text[e]) && text[e] != '"' && text[e] != '\'' && !escapeStop(text, e) {
-				e++
-			}
+			e := c.RunEnd(i, len(text), runPgpass, func(text []byte, e int) bool {
+				return !blank(text[e]) && text[e] != '"' && text[e] != '\'' && !escapeStop(text, e)
+			})
 			if e > i && !shape.Placeholder(text[i:e]) {
 				c.Emit(i, e)
 			}

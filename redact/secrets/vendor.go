@@ -81,7 +81,28 @@ func alnum(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// run extends end over bytes that ok accepts.
+// Classes of bytes of which a text may hold long runs.
+var (
+	tokenClass    = redact.ClassOf(tokenByte)
+	alnumClass    = redact.ClassOf(alnum)
+	hexClass      = redact.ClassOf(hexByte)
+	extendedClass = redact.ClassOf(func(b byte) bool {
+		return tokenByte(b) || b == '.' || b == '+' || b == '/' || b == '=' || b == '%'
+	})
+	paddedClass  = redact.ClassOf(func(b byte) bool { return tokenByte(b) || b == '=' })
+	azureClass   = redact.ClassOf(func(b byte) bool { return tokenByte(b) || b == '~' || b == '.' })
+	webhookClass = redact.ClassOf(func(b byte) bool { return tokenByte(b) || b == '/' || b == '+' })
+	dsnClass     = redact.ClassOf(func(b byte) bool { return alnum(b) || b == '.' || b == '-' || b == '/' || b == ':' })
+)
+
+// deciding is how much of a long value is looked at to decide about it.
+const deciding = 256
+
+// head is what stands at the beginning of a value and decides about it.
+func head(v []byte) []byte { return v[:min(len(v), deciding)] }
+
+// run extends end over bytes that ok accepts: for what is short, or ends before
+// the next literal.
 func run(text []byte, end int, ok func(byte) bool) int {
 	for end < len(text) && ok(text[end]) {
 		end++
@@ -129,7 +150,7 @@ func findVendor(c *redact.Candidate) {
 	if prefix == "" {
 		return
 	}
-	e := run(text, end, tokenByte)
+	e := c.Run(end, tokenClass)
 	switch prefix {
 	case "SK": // Twilio
 		if e-end == 32 && shape.Hex(text[end:e]) {
@@ -142,29 +163,29 @@ func findVendor(c *redact.Candidate) {
 		}
 		return
 	case "dapi":
-		if h := run(text, end, hexByte); h-end >= 32 {
-			c.Emit(start, run(text, h, tokenByte))
+		if h := c.Run(end, hexClass); h-end >= 32 {
+			c.Emit(start, e)
 		}
 		return
 	case "pat": // Airtable
 		if e-end == 14 && e < len(text) && text[e] == '.' {
-			if h := run(text, e+1, hexByte); h-e-1 >= 32 {
+			if h := c.Run(e+1, hexClass); h-e-1 >= 32 {
 				c.Emit(start, h)
 			}
 		}
 		return
 	case "key-": // Mailgun
-		if h := run(text, end, hexByte); h-end >= 32 && h == e {
+		if h := c.Run(end, hexClass); h-end >= 32 && h == e {
 			c.Emit(start, e)
 		}
 		return
 	case "secret_": // Notion
-		if e-end >= 40 && shape.RandomLooking(text[end:e]) {
+		if e-end >= 40 && shape.RandomLooking(head(text[end:e])) {
 			c.Emit(start, e)
 		}
 		return
 	case "EAAA": // Square, Facebook
-		if e-end >= 40 && shape.RandomLooking(text[end:e]) {
+		if e-end >= 40 && shape.RandomLooking(head(text[end:e])) {
 			c.Emit(start, e)
 		}
 		return
@@ -177,7 +198,7 @@ func findVendor(c *redact.Candidate) {
 		findJWT(c)
 		return
 	case "AKIA", "ASIA", "ABIA", "ACCA":
-		if k := run(text, end, alnum); k == e && k-end == 16 && !bytes.HasSuffix(text[end:k], []byte("EXAMPLE")) && upperDigits(text[end:k]) {
+		if k := c.Run(end, alnumClass); k == e && k-end == 16 && !bytes.HasSuffix(text[end:k], []byte("EXAMPLE")) && upperDigits(text[end:k]) {
 			c.Emit(start, k)
 		}
 		return
@@ -188,23 +209,22 @@ func findVendor(c *redact.Candidate) {
 		return
 	case "SG.":
 		if e-end >= 16 && e < len(text) && text[e] == '.' {
-			e = run(text, e+1, tokenByte)
-			c.Emit(start, e)
+			c.Emit(start, c.Run(e+1, tokenClass))
 		}
 		return
 	case "ATATT3", "ATCTT3":
-		e = run(text, e, func(b byte) bool { return tokenByte(b) || b == '=' })
+		e = c.Run(end, paddedClass)
 	case "hvs.", "hvb.", "hvr.", "ya29.", "dt0c01.", "dt0s01.", "glpat-", "glrt-", "gldt-", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "tgp_v1_",
 		"ATBB", "pscale_tkn_", "pscale_oauth_", "pscale_pw_", "tskey-", "xoxe.", "sntrys_", "fm1a_", "fm1r_", "fm2_", "fo1_", "glc_", "ops_eyJ", "sq0csp-", "xoxd-":
-		e = run(text, end, func(b byte) bool { return tokenByte(b) || b == '.' || b == '+' || b == '/' || b == '=' || b == '%' })
-		for e > end && text[e-1] == '.' {
+		e = c.Run(end, extendedClass)
+		for n := 0; n < deciding && e > end && text[e-1] == '.'; n++ {
 			e--
 		}
 	}
 	if bytes.HasPrefix(text[e:], []byte("@openssh.com")) || bytes.HasPrefix(text[e:], []byte("%40openssh.com")) {
 		return // the name of a key's algorithm: sk-ecdsa-sha2-nistp256@openssh.com
 	}
-	body := text[end:e]
+	body := head(text[end:e])
 	if len(body) >= 8 && len(body) < 16 && cutOff(text, e) && len(prefix) >= 3 && !alnum(prefix[len(prefix)-1]) && tokenBody(body) && !shape.Hex(body) {
 		// The rest of the token has been cut off, here or before we saw it.
 		c.Emit(start, e)
@@ -213,7 +233,8 @@ func findVendor(c *redact.Candidate) {
 	if len(body) < 16 || !tokenBody(body) && !(len(prefix) >= 4 && len(body) >= 20 && mixedLetters(body)) {
 		return
 	}
-	for e > end && text[e-1] == '-' { // a dash of the sentence
+	c.Skip(e)
+	for n := 0; n < deciding && e > end && text[e-1] == '-'; n++ { // a dash of the sentence
 		e--
 	}
 	c.Emit(start, e)
@@ -293,17 +314,17 @@ func mixedLetters(b []byte) bool {
 // findJWT takes three base64url segments, of which the first is a JSON object.
 func findJWT(c *redact.Candidate) {
 	text, start := c.Text(), c.Start()
-	a := run(text, start, tokenByte)
+	a := c.Run(start, tokenClass)
 	if a-start < 12 || a >= len(text) || text[a] != '.' {
 		return
 	}
-	b := run(text, a+1, tokenByte)
+	b := c.Run(a+1, tokenClass)
 	if b-a-1 < 8 && !(b-a-1 == 0) {
 		return
 	}
 	e := b
 	for n := 0; n < 3 && e < len(text) && text[e] == '.'; n++ { // JWE has five segments
-		x := run(text, e+1, func(ch byte) bool { return tokenByte(ch) || ch == '=' })
+		x := c.Run(e+1, paddedClass)
 		if x == e+1 {
 			break
 		}
@@ -312,7 +333,7 @@ func findJWT(c *redact.Candidate) {
 	if b-a-1 == 0 && e-start < 40 {
 		return
 	}
-	if e == b && (b-a < 20 || !shape.RandomLooking(text[a+1:b])) {
+	if e == b && (b-a < 20 || !shape.RandomLooking(head(text[a+1:b]))) {
 		return
 	}
 	c.Emit(start, e)
@@ -321,7 +342,7 @@ func findJWT(c *redact.Candidate) {
 // findWebhook takes the URLs of Slack's and Discord's incoming webhooks whole.
 func findWebhook(c *redact.Candidate) {
 	text, start, end := c.Text(), c.Start(), c.End()
-	e := run(text, end, func(b byte) bool { return tokenByte(b) || b == '/' || b == '+' })
+	e := c.Run(end, webhookClass)
 	if e-end < 24 {
 		return
 	}
@@ -331,7 +352,7 @@ func findWebhook(c *redact.Candidate) {
 			break
 		}
 	}
-	for e > end && text[e-1] == '/' {
+	for n := 0; n < deciding && e > end && text[e-1] == '/'; n++ {
 		e--
 	}
 	c.Emit(start, e)
@@ -351,8 +372,8 @@ func findDSN(c *redact.Candidate) {
 	if k >= 3 && string(text[k-3:k]) == "://" {
 		k = runBack(text, k-3, 8, alnum)
 	}
-	e := run(text, c.End(), func(b byte) bool { return alnum(b) || b == '.' || b == '-' || b == '/' || b == ':' })
-	for e > 0 && (text[e-1] == '.' || text[e-1] == ':') {
+	e := c.Run(c.End(), dsnClass)
+	for n := 0; n < deciding && e > c.End() && (text[e-1] == '.' || text[e-1] == ':'); n++ {
 		e--
 	}
 	c.Emit(k, e)
@@ -364,7 +385,7 @@ func findInner(c *redact.Candidate) {
 	switch string(text[start:end]) {
 	case "T3BlbkFJ": // OpenAI
 		s := runBack(text, start, 200, tokenByte)
-		e := run(text, end, tokenByte)
+		e := c.Run(end, tokenClass)
 		if start-s >= 16 && e-end >= 16 {
 			c.Emit(s, e)
 		}
@@ -375,26 +396,28 @@ func findInner(c *redact.Candidate) {
 		}
 	case "-us": // Mailchimp
 		s := runBack(text, start, 60, hexByte)
-		e := run(text, end, func(b byte) bool { return '0' <= b && b <= '9' })
+		e := end
+		for e < len(text) && e-end < 3 && '0' <= text[e] && text[e] <= '9' {
+			e++
+		}
 		if start-s == 32 && e > end && e-end <= 2 && (e == len(text) || !alnum(text[e])) && (s == 0 || !alnum(text[s-1])) {
 			c.Emit(s, e)
 		}
 	case "Q~": // Azure client secrets
-		in := func(b byte) bool { return tokenByte(b) || b == '~' || b == '.' }
-		s := runBack(text, start, 8, in)
-		e := run(text, end, in)
+		s := runBack(text, start, 8, func(b byte) bool { return azureClass[b] })
+		e := c.Run(end, azureClass)
 		if start-s == 4 && '0' <= text[start-1] && text[start-1] <= '9' && e-end >= 30 && e-end <= 40 {
 			c.Emit(s, e)
 		}
 	case ":AA": // Telegram bots
 		s := runBack(text, start, 12, func(b byte) bool { return '0' <= b && b <= '9' })
-		e := run(text, end, tokenByte)
+		e := c.Run(end, tokenClass)
 		if start-s >= 8 && e-end >= 30 && e-end <= 36 {
 			c.Emit(s, e)
 		}
 	case ".atlasv1.": // Terraform Cloud
 		s := runBack(text, start, 20, alnum)
-		e := run(text, end, func(b byte) bool { return tokenByte(b) || b == '=' })
+		e := c.Run(end, paddedClass)
 		if start-s >= 12 && e-end >= 30 {
 			c.Emit(s, e)
 		}
