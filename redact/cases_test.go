@@ -47,7 +47,10 @@ func TestGitleaksOwnCasesAreFoundInEachForm(t *testing.T) {
 			continue
 		}
 		total, found, own := 0, 0, 0
-		for _, c := range cases {
+		for i, c := range cases {
+			if raceDetector && i%10 != 0 {
+				continue
+			}
 			in := wrap(t, c.Text, depth)
 			var out []byte
 			var counts map[string]int

@@ -724,7 +724,7 @@ func TestTheGrammarOfEachKindIsFound(t *testing.T) {
 		n, _ = strconv.Atoi(s)
 		seeds = []uint64{11, 12, 13, 14}
 	}
-	if testing.Short() {
+	if sampled() {
 		n = 6
 	}
 	type score struct{ found, total int }

@@ -52,7 +52,7 @@ func (g grammar) clean() string {
 func TestWhatOnlyLooksLikeASecretStays(t *testing.T) {
 	e := builtin(t)
 	n := 20000
-	if testing.Short() {
+	if sampled() {
 		n = 2000
 	}
 	var names []string
@@ -95,7 +95,7 @@ func TestWhatOnlyLooksLikeASecretStays(t *testing.T) {
 
 // The sources of Go's standard library, without tests, hold next to no secret.
 func TestSourcesOfTheStandardLibraryStay(t *testing.T) {
-	if testing.Short() || raceDetector {
+	if sampled() {
 		t.Skip("reads 70 MB")
 	}
 	out, err := exec.Command("go", "env", "GOROOT").Output()

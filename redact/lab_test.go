@@ -113,7 +113,7 @@ func TestNoPlantedSecretSurvivesInTheLabSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n, line := range bytes.Split(text, []byte("\n")) {
-			if !json.Valid(line) {
+			if raceDetector && n%10 != 0 || !json.Valid(line) {
 				continue
 			}
 			out, _, err := e.JSON(nil, line)

@@ -201,7 +201,7 @@ func TestNoKindLeaksFromAnyPlace(t *testing.T) {
 func TestCleanRecordsStay(t *testing.T) {
 	e := builtin(t)
 	size := 7 << 19
-	if testing.Short() {
+	if sampled() {
 		size = 1 << 18
 	}
 	total, marks := 0, 0

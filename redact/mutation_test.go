@@ -55,7 +55,7 @@ func TestMutatedTextsKeepTheProperties(t *testing.T) {
 		pool = append(pool, []byte(s), []byte(quote(s)), []byte(quote(quote(s))))
 	}
 	rounds := 20000
-	if testing.Short() {
+	if sampled() {
 		rounds = 2000
 	}
 	for n := 0; n < rounds; n++ {

@@ -80,7 +80,10 @@ func TestWhatGitleaksExpressionsMatchIsFound(t *testing.T) {
 	}
 	e := builtin(t)
 	found, total := [3]int{}, 0
-	for _, rule := range conf.Rules {
+	for i, rule := range conf.Rules {
+		if raceDetector && i%5 != 0 {
+			continue
+		}
 		if rule.Regex == "" || rule.Path != "" {
 			continue
 		}

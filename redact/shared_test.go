@@ -45,3 +45,6 @@ func builtin(t testing.TB) *redact.Engine {
 	}
 	return e
 }
+
+// sampled says that a test takes a sample of its corpus.
+func sampled() bool { return testing.Short() || raceDetector }

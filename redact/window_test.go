@@ -50,7 +50,7 @@ func TestWindowsFindWhatWholeTextsFind(t *testing.T) {
 		long = append(long, strings.Join(texts[i:i+40], "\nfiller \u00e9 line between\n"))
 	}
 	step := 1
-	if testing.Short() {
+	if sampled() {
 		step = 20
 	}
 	for i := 0; i < len(texts); i += 3 * step {
