@@ -222,7 +222,7 @@ func (b *bench) parts(ctx context.Context, r *report, wanted []string, size int6
 		}
 	}
 	if has(partRedaction) {
-		if r.Redaction, err = b.redactions(min(size/10, 10*mb)); err != nil { // gitleaks is slow
+		if r.Redaction, r.Classes, err = b.redactions(min(size/10, 10*mb)); err != nil { // gitleaks is slow
 			return err
 		}
 	}

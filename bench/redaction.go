@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"time"
 
 	"github.com/zricethezav/gitleaks/v8/detect"
+	"golang.org/x/sys/unix"
 
 	"github.com/otel-bridge/otel-bridge/bench/workload"
+	"github.com/otel-bridge/otel-bridge/internal/corpus"
 	"github.com/otel-bridge/otel-bridge/redact"
 	"github.com/otel-bridge/otel-bridge/redact/pii"
 	"github.com/otel-bridge/otel-bridge/redact/secrets"
@@ -25,20 +27,26 @@ type redactionRow struct {
 	Left    map[string]int `json:"left,omitempty"`
 }
 
-// redactions runs our engine and gitleaks over the same payloads, one after the
-// other, each in one goroutine. gitleaks finds; the values that it names are
-// then replaced wherever they stand, as a program that uses it has to do.
-func (b *bench) redactions(bytes int64) ([]redactionRow, error) {
-	dir := filepath.Join(b.dir, "ledgers")
-	defer os.RemoveAll(dir)
-	w, err := workload.Generate(dir, workload.Spec{Version: 2, Bytes: bytes, Sessions: 1, Seed: 11})
-	if err != nil {
-		return nil, err
-	}
-	payloads, err := payloads(w.Files[0])
-	if err != nil {
-		return nil, err
-	}
+// redactionClass is what the ways do on one class of generated records, in MB
+// per second of processor time.
+type redactionClass struct {
+	Class       string  `json:"class"`
+	Both        float64 `json:"both_sets"`
+	SecretsOnly float64 `json:"secrets_only"`
+	Gitleaks    float64 `json:"gitleaks"`
+}
+
+// way is one way to make a text safe.
+type way struct {
+	name string
+	do   func(string) string
+}
+
+// ways are our engine with both sets, with secrets alone, and gitleaks, which
+// finds; the values that it names are then replaced wherever they stand, as a
+// program that uses it has to do. It decodes as deep as its own command does,
+// since ours decodes too.
+func ways() ([]way, error) {
 	ours := func(p ...*redact.Policy) (func(string) string, error) {
 		e, err := redact.New(redact.Options{Policies: p})
 		if err != nil {
@@ -48,7 +56,7 @@ func (b *bench) redactions(bytes int64) ([]redactionRow, error) {
 		return func(s string) string {
 			var err error
 			if dst, _, err = e.JSON(dst[:0], []byte(s)); err != nil {
-				panic(err) // the ledger is ours: it is JSON
+				panic(err) // the records are ours: they are JSON
 			}
 			return string(dst)
 		}, nil
@@ -65,43 +73,117 @@ func (b *bench) redactions(bytes int64) ([]redactionRow, error) {
 	if err != nil {
 		return nil, err
 	}
+	detector.MaxDecodeDepth = 5
 	gitleaks := func(s string) string {
 		for _, f := range detector.DetectString(s) {
 			s = strings.ReplaceAll(s, f.Secret, "[REDACTED:"+f.RuleID+"]")
 		}
 		return s
 	}
-	ways := []struct {
-		name string
-		do   func(string) string
-	}{{"otel-bridge, secrets and PII", both}, {"otel-bridge, secrets", alone}, {"gitleaks", gitleaks}}
-	rates := make([][]float64, len(ways))
+	return []way{{"otel-bridge, secrets and PII", both}, {"otel-bridge, secrets", alone}, {"gitleaks", gitleaks}}, nil
+}
+
+// redactions runs the ways over the same records one after the other, on one
+// core: over the payloads of a ledger, and over each class of the generated
+// corpus.
+func (b *bench) redactions(bytes int64) ([]redactionRow, []redactionClass, error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	dir := filepath.Join(b.dir, "ledgers")
+	defer os.RemoveAll(dir)
+	w, err := workload.Generate(dir, workload.Spec{Version: 2, Bytes: bytes, Sessions: 1, Seed: 11})
+	if err != nil {
+		return nil, nil, err
+	}
+	payloads, err := payloads(w.Files[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	ways, err := ways()
+	if err != nil {
+		return nil, nil, err
+	}
 	rows := make([]redactionRow, len(ways))
-	for run := range b.runs {
-		for i, way := range ways {
-			var size int64
-			var out strings.Builder
-			start := time.Now()
-			for _, p := range payloads {
-				size += int64(len(p))
-				safe := way.do(p)
-				if run == 0 {
-					out.WriteString(safe)
-				}
-			}
-			seconds := time.Since(start).Seconds()
-			rates[i] = append(rates[i], float64(size)/mb/seconds)
-			b.say("redaction, run %d of %d: %s: %.1f MB/s", run+1, b.runs, way.name, float64(size)/mb/seconds)
-			if run == 0 {
-				rows[i] = redactionRow{Name: way.name, Planted: len(w.Secrets)}
-				rows[i].Visible, rows[i].Left = workload.Visible([]byte(out.String()), w.Secrets)
-			}
+	for i, way := range ways {
+		var out strings.Builder
+		for _, p := range payloads {
+			out.WriteString(way.do(p))
 		}
+		rows[i] = redactionRow{Name: way.name, Planted: len(w.Secrets)}
+		rows[i].Visible, rows[i].Left = workload.Visible([]byte(out.String()), w.Secrets)
+	}
+	rates, err := b.rates("payloads", ways, payloads)
+	if err != nil {
+		return nil, nil, err
 	}
 	for i := range rows {
-		rows[i].MBs = median(rates[i])
+		rows[i].MBs = rates[i]
 	}
-	return rows, nil
+	var classes []redactionClass
+	for _, c := range corpus.Classes {
+		size := int(bytes / 20)
+		if c == corpus.Mixed {
+			size *= 6
+		}
+		var records []string
+		for _, r := range corpus.New(1).Records(c, size) {
+			records = append(records, string(r))
+		}
+		rates, err := b.rates(string(c), ways, records)
+		if err != nil {
+			return nil, nil, err
+		}
+		classes = append(classes, redactionClass{string(c), rates[0], rates[1], rates[2]})
+	}
+	return rows, classes, nil
+}
+
+// rates gives the medians of the ways' MB per second of processor time, over
+// runs that are interleaved. A fast way reads the records so often that the
+// clock's steps do not matter.
+func (b *bench) rates(what string, ways []way, records []string) ([]float64, error) {
+	size := 0
+	for _, r := range records {
+		size += len(r)
+	}
+	all := make([][]float64, len(ways))
+	for run := range b.runs {
+		for i, way := range ways {
+			const least = 0.1 // seconds
+			start, err := cpu()
+			if err != nil {
+				return nil, err
+			}
+			used, n := 0.0, 0
+			for used < least {
+				for _, r := range records {
+					way.do(r)
+				}
+				n++
+				now, err := cpu()
+				if err != nil {
+					return nil, err
+				}
+				used = now - start
+			}
+			rate := float64(size*n) / mb / used
+			all[i] = append(all[i], rate)
+			b.say("redaction, %s, run %d of %d: %s: %.1f MB/s", what, run+1, b.runs, way.name, rate)
+		}
+	}
+	out := make([]float64, len(ways))
+	for i := range out {
+		out[i] = median(all[i])
+	}
+	return out, nil
+}
+
+// cpu is the processor time that this process has used, in seconds.
+func cpu() (float64, error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0, fmt.Errorf("processor time: %w", err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9, nil
 }
 
 // payloads are the data of a ledger's events.

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/otel-bridge/otel-bridge/internal/corpus"
 	"github.com/otel-bridge/otel-bridge/redact"
-	"github.com/otel-bridge/otel-bridge/redact/internal/corpus"
 )
 
 func BenchmarkJSON(b *testing.B) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/otel-bridge/otel-bridge/internal/corpus"
 	"github.com/otel-bridge/otel-bridge/redact"
-	"github.com/otel-bridge/otel-bridge/redact/internal/corpus"
 	"github.com/otel-bridge/otel-bridge/redact/secrets"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/otel-bridge/otel-bridge/redact/internal/corpus"
+	"github.com/otel-bridge/otel-bridge/internal/corpus"
 )
 
 var markerText = regexp.MustCompile(`(\\*")?\[(?:REDACTED|TOKEN):[^\]]*\](~[0-9]+)?(\\*")?`)

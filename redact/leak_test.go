@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/otel-bridge/otel-bridge/redact/internal/corpus"
+	"github.com/otel-bridge/otel-bridge/internal/corpus"
 )
 
 // planted kinds: how each stands in text, with % for the value, and the value.

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/otel-bridge/otel-bridge/redact/internal/corpus"
+	"github.com/otel-bridge/otel-bridge/internal/corpus"
 )
 
 // mutate changes text a little: bytes, repeats, cuts, pieces of other texts.

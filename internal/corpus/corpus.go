@@ -16,7 +16,7 @@ import (
 // Class is a kind of record.
 type Class string
 
-// The classes. Mixed has 30 % base64 by size and 0.1 % secrets.
+// The classes. Mixed has 30 % base64 and 0.1 % lines with secrets, by size.
 const (
 	Code    Class = "code"
 	Logs    Class = "logs"
@@ -33,12 +33,13 @@ var Classes = []Class{Code, Logs, CJK, Base64, Lock, Git, Secrets, Mixed}
 
 // Generator makes records.
 type Generator struct {
-	r *rand.Rand
+	r       *rand.Rand
+	planted int // bytes of secret lines made so far
 }
 
 // New makes a generator.
 func New(seed uint64) *Generator {
-	return &Generator{rand.New(rand.NewPCG(seed, 0x6f74656c))}
+	return &Generator{r: rand.New(rand.NewPCG(seed, 0x6f74656c))}
 }
 
 // Records makes JSON records of a class until they have size bytes together.
@@ -84,12 +85,14 @@ func (g *Generator) Text(c Class) string {
 	case Git:
 		return g.lines(30, g.gitLine)
 	case Secrets:
-		return g.lines(6, g.codeLine) + g.secretLine() + "\n" + g.lines(6, g.logLine)
+		secret := g.secretLine()
+		g.planted += len(secret)
+		return g.lines(6, g.codeLine) + secret + "\n" + g.lines(6, g.logLine)
 	}
 	switch n := g.r.IntN(1000); {
-	case n < 110:
+	case n < 77:
 		return g.Text(Base64)
-	case n < 130:
+	case n < 129:
 		return g.Text(Secrets)
 	case n < 530:
 		return g.Text(Code)
