@@ -43,6 +43,7 @@ type Session struct {
 	accounted Outcomes // of cur, as the Capture has them
 	now       string   // fingerprint of the source at the last Pull
 	quiet     string   // the same, when nothing more was to be done
+	short     string   // the same, when the source had less than was captured
 	unknown   string   // code of the hold of a ledger whose header is not understood
 	batch     batch
 	awake     *reading
@@ -54,10 +55,18 @@ type Session struct {
 // on with the file that it has open, as long as Reading says so.
 var ErrReplaced = errors.New("the source has another session now")
 
+// ErrShorter says that the source has less than was captured of it, and nothing
+// else: it is being copied or unpacked, perhaps. What has not changed at the next
+// Pull counts as diverged.
+var ErrShorter = errors.New("the ledger has less than was captured of it")
+
 // SessionOptions say how a session is captured.
 type SessionOptions struct {
 	// FromNow makes a session that is met for the first time start at its end.
 	FromNow bool
+	// Patient makes Pull give ErrShorter before it takes a ledger that is shorter
+	// for one that has diverged.
+	Patient bool
 }
 
 // Progress is what a Pull has come to.
@@ -101,7 +110,7 @@ func (c *Capture) Session(src Source, opts SessionOptions) *Session {
 //
 // Errors: a *HeldError when the ledger cannot be understood, for as long as
 // neither the ledger nor the program nor its vocabulary changes; ErrTaken; the
-// context's; or one of reading and writing, after which Pull may be called
+// context's; ErrShorter; or one of reading and writing, after which Pull may be called
 // again. Nothing that was committed is lost or done twice. With fs.ErrNotExist and
 // ErrReplaced all the same what the file had that is still open was captured: its
 // writer may hold it too, so Pull gives what it gets, until Release.
@@ -367,15 +376,19 @@ func (s *Session) wake(ctx context.Context, p *Progress) error {
 		if err != nil {
 			return s.hold(ctx, err, p)
 		}
-		common, err := s.replay(ctx, r)
+		common, shorter, err := s.replay(ctx, r)
 		if err == nil && common < 0 {
-			s.awake = r
+			s.awake, s.short = r, ""
 			s.cur.path = r.path
 			return nil
 		}
 		r.led.Close()
 		if err != nil {
 			return s.hold(ctx, err, p)
+		}
+		if shorter && s.opts.Patient && s.short != s.now {
+			s.short = s.now
+			return ErrShorter
 		}
 		if err := s.diverged(ctx, common, p); err != nil {
 			return err
@@ -385,23 +398,24 @@ func (s *Session) wake(ctx context.Context, p *Progress) error {
 
 // replay takes r to the cursor without exporting, and compares digests on the
 // way. It returns -1 when the ledger has the past that was captured, or else
-// the length of the last common part.
-func (s *Session) replay(ctx context.Context, r *reading) (common int64, err error) {
+// the length of the last common part, and whether the rest is missing and not
+// another one.
+func (s *Session) replay(ctx context.Context, r *reading) (common int64, shorter bool, err error) {
 	points := s.cur.points
 	differs := false
 	for r.adm.next() < s.cur.next && !differs {
 		if r.adm.next()&1023 == 0 && ctx.Err() != nil {
-			return 0, ctx.Err()
+			return 0, false, ctx.Err()
 		}
 		if !r.led.Next() {
 			if err := r.led.Err(); err != nil && !truncated(err) {
-				return 0, heldBy(err, r.adm.next())
+				return 0, false, heldBy(err, r.adm.next())
 			}
-			return common, nil // it has become shorter
+			return common, true, nil
 		}
 		ev := r.led.Event()
 		if err := r.adm.admit(ev); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if r.proj.observe(ev, false).attempt || ev.Seq < s.cur.from {
 			r.proj.forget()
@@ -420,9 +434,9 @@ func (s *Session) replay(ctx context.Context, r *reading) (common int64, err err
 		}
 	}
 	if differs {
-		return common, nil
+		return common, false, nil
 	}
-	return -1, nil
+	return -1, false, nil
 }
 
 func truncated(err error) bool {

@@ -188,10 +188,11 @@ func (r *rig) awaitLog(expr string) {
 // page gets a page of the health listener.
 func (r *rig) page(path string) string {
 	r.t.Helper()
-	m := regexp.MustCompile(`msg="health and metrics" address=(\S+)`).FindSubmatch(r.log.bytes())
-	if m == nil {
+	all := regexp.MustCompile(`msg="health and metrics" address=(\S+)`).FindAllSubmatch(r.log.bytes(), -1)
+	if len(all) == 0 {
 		r.t.Fatalf("no address\n%s", r.log.bytes())
 	}
+	m := all[len(all)-1]
 	ctx, cancel := context.WithTimeout(r.t.Context(), scriptPatience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(m[1])+path, nil)
@@ -199,6 +200,9 @@ func (r *rig) page(path string) string {
 		r.t.Fatal(err)
 	}
 	resp, err := http.DefaultClient.Do(req)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return "" // between two configurations
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}

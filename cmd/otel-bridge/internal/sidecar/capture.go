@@ -41,7 +41,7 @@ func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry
 		c.redaction = telemetry.NewRedaction(telemetry.NewEngine(cfg.Redact.Engine), in.Key)
 	}
 	c.keeper = newKeeper(o.Log, func(path string, fromNow bool) puller {
-		opts := telemetry.SessionOptions{FromNow: fromNow}
+		opts := telemetry.SessionOptions{FromNow: fromNow, Patient: !c.finished}
 		return &capturing{c.Capture.Session(c.source(path), opts), c}
 	})
 	c.keeper.idleAfter = cfg.SessionIdle

@@ -506,6 +506,8 @@ func (k *keeper) judge(t *target, err error) {
 	case errors.Is(err, jsonl.ErrHeaderIncomplete):
 		// Its writer has only begun; the rest will be a change.
 		k.free(t)
+	case errors.Is(err, telemetry.ErrShorter):
+		t.retry = time.Now().Add(retryAfter)
 	case errors.Is(err, telemetry.ErrTaken):
 		t.retry = time.Now().Add(retryAfter)
 		if i := slices.IndexFunc(k.lingering, func(l *target) bool { return l.id == t.id }); i >= 0 {
