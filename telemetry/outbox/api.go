@@ -175,11 +175,11 @@ type Damage struct {
 	// ID of the entry, 0 when not even that is known.
 	ID ID
 	// Key and Stream are nil and empty when the header could not be read, and for a whole segment
-	// that was set aside or is missing (ID 0). The owner then captures again all that may be
-	// in it; what is delivered twice has the same key.
+	// that was set aside or is missing (ID 0). The owner then goes back to where Outbox.Before
+	// says that it was; what is delivered twice has the same key.
 	Key    []byte
 	Stream string
-	// Segment is the number of the segment, Offset the place in it.
+	// Segment is the number of the segment, 0 when it is not known; Offset the place in it.
 	Segment uint64
 	Offset  int64
 

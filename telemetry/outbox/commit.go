@@ -307,7 +307,11 @@ func (o *Outbox) prepare(r *request) error {
 		o.mu.Unlock()
 		return fullError(errors.New("size limit"))
 	}
-	room := o.checkpointSize() + r.grow
+	last := o.active
+	if roll {
+		last = nil
+	}
+	room := o.checkpointSize() + r.grow + o.formerGrowth(last, r)
 	reserve := o.reserve
 	o.mu.Unlock()
 	if reserve < o.reserveSize() && !r.settling() {
@@ -381,7 +385,8 @@ func (o *Outbox) writeSome(group []*request) (n int, err error) {
 	var bytes int64
 	entries := 0
 	for i, r := range group {
-		if i > 0 && (!o.fits(s, bytes, entries, r) || room+r.grow > o.ckptRoom ||
+		room += r.grow + o.formerGrowth(s, r)
+		if i > 0 && (!o.fits(s, bytes, entries, r) || room > o.ckptRoom ||
 			!r.settling() && disk+bytes+int64(len(r.buf)) > o.maxSize) {
 			break
 		}
@@ -398,7 +403,6 @@ func (o *Outbox) writeSome(group []*request) (n int, err error) {
 		entries += r.entries
 		id += ID(r.fresh)
 		slot += uint32(r.entries)
-		room += r.grow
 	}
 	if err == nil {
 		err = o.flushStates(s)
@@ -483,9 +487,11 @@ func (o *Outbox) apply(s *segment, group []*request, bytes int64) {
 		s.live += r.records
 		for i := range r.deltas {
 			c := &r.deltas[i]
+			o.noteFormer(s, c.Key)
 			o.setCursor(c.Key, c.Value, c.Value == nil)
 		}
 		for _, l := range r.moves {
+			o.inheritFormer(s, l.seg, l.st.name)
 			// A failure leaves memory right and the block dirty; recovery would do it again.
 			if err := o.setState(l.seg, l.slot, stMoved); err != nil {
 				r.err = errors.Join(r.err, err)

@@ -19,10 +19,11 @@
 // Committed = Acked + Quarantined + Held + Discarded + Pending in [Outbox.Stats], always,
 // also after a crash.
 //
-// Memory: the window, 64 open segments at most with one byte for each entry, the cursors,
-// and what is leased. It does not grow with the backlog. Start-up reads the checkpoint, of
-// each sealed segment its header and one byte for each entry (twice), and the log behind
-// the checkpoint: about 75 KB for 8 MiB of backlog, no payloads.
+// Memory: the window, 64 open segments at most with one byte for each entry, the cursors, up
+// to 1 MiB of former values of them beside those of the active segment, and what is leased.
+// It does not grow with the backlog. Start-up reads the checkpoint, of each sealed segment
+// its header and one byte for each entry (twice), and the log behind the checkpoint: about
+// 75 KB for 8 MiB of backlog, no payloads.
 //
 // # Crash model
 //
@@ -39,7 +40,8 @@
 // together, with their cursors. A single wrong bit costs nothing outside of payloads:
 // headers of records and commits are corrected by their checksum, headers of segments,
 // states and checkpoints have a second copy. Lost entries are in [Outbox.Damaged], with
-// their Key when their header is readable, until the owner says [Outbox.Recovered].
+// their Key when their header is readable, until the owner says [Outbox.Recovered]. Where
+// the Key is lost, or a whole segment, [Outbox.Before] has the cursors to go back to.
 //
 // The format is docs/outbox-format.md.
 package outbox

@@ -44,3 +44,26 @@ func Reseal(b []byte) []byte {
 	}
 	return b
 }
+
+// VersionOf reads the format version of a segment or checkpoint.
+func VersionOf(b []byte) uint32 { return le.Uint32(b[8:]) }
+
+// SpillFormers sets how many bytes of former cursors of sealed segments stay in the checkpoint,
+// until the returned function is called.
+func SpillFormers(limit int64) (restore func()) {
+	a, b := maxFormer, maxFormerMemory
+	maxFormer, maxFormerMemory = limit, limit
+	return func() { maxFormer, maxFormerMemory = a, b }
+}
+
+// FormersKnown tells whether the former cursors of every segment are known that holds something.
+func (o *Outbox) FormersKnown() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.segs {
+		if _, ok := o.formerOf(s); !ok && s.unsettled() > 0 && s != o.active {
+			return false
+		}
+	}
+	return true
+}

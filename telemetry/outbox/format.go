@@ -9,7 +9,7 @@ import (
 
 // The layout is specified in docs/outbox-format.md; the names here follow that page.
 const (
-	formatVersion = 1
+	formatVersion = 2
 
 	pageSize       = 4096
 	blockSize      = 512
@@ -20,9 +20,11 @@ const (
 	commitFixed    = 20
 	quarFixed      = 20
 	ckptHeaderSize = 40
-	ckptBodyFixed  = 9*8 + 4 + 4
+	ckptBodyFixed  = 9*8 + 4 + 4 // of version 1, the least there is
 	ckptSegSize    = 4*8 + 3*4
 	deltaFixed     = 6
+
+	formerHeaderSize = 56
 
 	maxName    = 1<<16 - 1
 	maxPayload = 64 << 20
@@ -34,7 +36,9 @@ const (
 const (
 	segMagic  = "OTBOUTBX"
 	ckptMagic = "OTBCHECK"
-	marker    = uint32(0x9A424FF5)
+	// formerMagic begins the file with the former values of a segment's cursors.
+	formerMagic = "OTBFORMR"
+	marker      = uint32(0x9A424FF5)
 )
 
 const (
@@ -114,6 +118,8 @@ type segHeader struct {
 	committed int64
 	entries   uint32 // of a rewritten segment
 	dataEnd   int64  // of a rewritten segment
+
+	rebuilt bool // found from its records
 }
 
 // totals of entries that are gone.
@@ -128,7 +134,7 @@ func (t *totals) add(u totals) {
 func (h *segHeader) encode(b []byte) {
 	clear(b[:segHeaderSize])
 	copy(b, segMagic)
-	le.PutUint32(b[8:], formatVersion)
+	le.PutUint32(b[8:], h.version)
 	if h.rewritten {
 		le.PutUint32(b[12:], flagRewritten)
 	}
@@ -372,7 +378,7 @@ func decodeCommit(p []byte) (c commitBody, ok bool) {
 	return c, true
 }
 
-func appendDelta(b []byte, key string, value []byte, del bool) []byte {
+func appendDelta[B []byte | string](b []byte, key string, value B, del bool) []byte {
 	b = le.AppendUint16(b, uint16(len(key)))
 	if del {
 		b = le.AppendUint32(b, valueDeleted)
@@ -444,10 +450,13 @@ func encodeBlock(b []byte, salt, seg uint64, i int, gen uint32, states []byte) {
 	le.PutUint32(b, checksumAt(salt, seg, uint64(i), b[4:blockSize], nil))
 }
 
-// decodeBlock reports whether b is genuine; a block of zeros is.
-func decodeBlock(b []byte, salt, seg uint64, i int) (gen uint32, ok bool) {
+// decodeBlock reports whether b is genuine; in version 1 a block of zeros is.
+func decodeBlock(b []byte, version uint32, salt, seg uint64, i int) (gen uint32, ok bool) {
 	if le.Uint32(b) == checksumAt(salt, seg, uint64(i), b[4:blockSize], nil) {
 		return le.Uint32(b[4:]), true
+	}
+	if version > 1 {
+		return 0, false
 	}
 	for _, c := range b[:blockSize] {
 		if c != 0 {
@@ -479,7 +488,8 @@ type ckptSeg struct {
 	dataStart int64
 }
 
-func (c *checkpoint) encode(b []byte, cursors map[string]string) []byte {
+// encode appends cursors, and former values by segment, to the body.
+func (c *checkpoint) encode(b []byte, cursors map[string]string, formers map[uint64]former) []byte {
 	b = append(b[:0], make([]byte, ckptHeaderSize)...)
 	for _, v := range []uint64{c.salt, uint64(c.nextID), c.seg, uint64(c.off), uint64(c.committed),
 		uint64(c.base.acked), uint64(c.base.discarded), uint64(c.base.lost), c.highest} {
@@ -502,6 +512,10 @@ func (c *checkpoint) encode(b []byte, cursors map[string]string) []byte {
 		b = append(b, k...)
 		b = append(b, v...)
 	}
+	b = le.AppendUint32(b, uint32(len(formers)))
+	for num, f := range formers {
+		b = f.append(le.AppendUint64(b, num))
+	}
 	copy(b, ckptMagic)
 	le.PutUint32(b[8:], formatVersion)
 	le.PutUint64(b[16:], c.gen)
@@ -512,7 +526,7 @@ func (c *checkpoint) encode(b []byte, cursors map[string]string) []byte {
 }
 
 // decodeCheckpoint reports the version it found when the header is genuine; the cursors
-// are the deltas that eachDelta reads from the rest.
+// are the deltas that eachDelta reads from the rest, former values stand behind them.
 func decodeCheckpoint(b []byte) (c checkpoint, cursors []byte, count int, version uint32, ok bool) {
 	if len(b) < ckptHeaderSize || string(b[:8]) != ckptMagic || le.Uint32(b[36:]) != checksum(b[:36]) {
 		return c, nil, 0, 0, false

@@ -159,7 +159,8 @@ func (o *Outbox) fill(want int, bytes int64) error {
 		if w.off == s.dataStart && s.pending() == 0 {
 			w.off, w.track.slot = s.end, s.entries
 		}
-		if w.off >= s.end {
+		// Of a segment that was cut short the end may be reached and entries be missing.
+		if w.off >= s.end && (w.track.slot >= s.entries || s.pending() == 0) {
 			if s == o.segs[len(o.segs)-1] {
 				return nil
 			}

@@ -73,13 +73,20 @@ type Outbox struct {
 	cursors     map[string]string
 	cursorBytes int64
 
-	ckpt      checkpoint // the last durable one
-	ckptFirst int        // slot to write first: the one that may be lost
-	ckptRoom  int64      // both slots are at least this long
-	slotRoom  [2]int64   // what of each is known to be on disk
-	sinceCkpt int64      // log bytes since then
-	ckptBuf   []byte     // of o.maint
-	reserve   int64      // bytes held back for quarantines
+	ckpt        checkpoint       // the last durable one
+	ckptFirst   int              // slot to write first: the one that may be lost
+	ckptRoom    int64            // both slots are at least this long
+	slotRoom    [2]int64         // what of each is known to be on disk
+	sinceCkpt   int64            // log bytes since then
+	formerBytes int64            // of all former values in memory
+	formerFiles map[uint64]int64 // sizes of files of them, by segment
+	formerRead  struct {         // the last one read
+		num, last uint64
+		f         former
+	}
+	lostFormer map[uint64]former // of segments that were lost
+	ckptBuf    []byte            // of o.maint
+	reserve    int64             // bytes held back for quarantines
 
 	damaged   []Damage
 	recovery  Recovery
@@ -140,6 +147,7 @@ func newOutbox(dir string, opts Options) *Outbox {
 		maxSize: opts.MaxSize, segmentSize: opts.SegmentSize, windowSize: opts.Window,
 		groupDelay: min(max(opts.GroupDelay, 0), maxGroupDelay),
 		cursors:    map[string]string{}, leased: map[ID]*leasedRef{},
+		formerFiles: map[uint64]int64{}, lostFormer: map[uint64]former{},
 		wake: make(chan struct{}), room: make(chan struct{}), quit: make(chan struct{}),
 	}
 	if o.fs == nil {
@@ -249,6 +257,9 @@ func (o *Outbox) diskBytes() int64 {
 	n := 2*o.ckptRoom + o.reserve
 	for _, s := range o.segs {
 		n += s.end
+	}
+	for _, size := range o.formerFiles {
+		n += size
 	}
 	return n
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/otel-bridge/otel-bridge/internal/faultfs"
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
 // rounds is how often a random test repeats: OUTBOX_ROUNDS, or def.
@@ -35,6 +36,8 @@ func TestRandomOperationsFaultsAndCrashesMatchTheModel(t *testing.T) {
 func simulate(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	s := newSim(t, seed, faultfs.New())
+	s.faults = true
+	defer outbox.SpillFormers([]int64{0, 100, 64 << 10}[rng.IntN(3)])()
 	if !s.open() {
 		t.Fatal("no start")
 	}

@@ -14,7 +14,7 @@ var ckptNames = [2]string{"checkpoint.a", "checkpoint.b"}
 // checkpointSize is what a checkpoint of the present state takes at most. The spare entries
 // are for segments that are made before the next one.
 func (o *Outbox) checkpointSize() int64 {
-	return ckptHeaderSize + ckptBodyFixed + int64(len(o.segs)+64)*ckptSegSize + o.cursorBytes
+	return ckptHeaderSize + ckptBodyFixed + 4 + int64(len(o.segs)+64)*(ckptSegSize+12) + o.cursorBytes + o.formerBytes
 }
 
 // growCheckpoint makes both slots long enough before the state that needs it is committed,
@@ -107,14 +107,22 @@ func (o *Outbox) housekeep(force bool) {
 		len(dead) > 0 && (bytes >= 2*size || idle || o.full)
 	waste := o.waste()
 	rewrite := waste >= 2*o.segmentSize || (idle || o.full) && waste >= o.segmentSize/2
+	spill := false
+	if o.formerBytes > maxFormerMemory {
+		_, sealed := o.sealedFormers()
+		spill = sealed > maxFormerMemory
+	}
 	o.mu.Unlock()
+	if !ckpt && !rewrite && !spill {
+		return
+	}
+	if err := o.spillFormers(); err != nil {
+		o.log.Warn("outbox: former cursors stay in memory and checkpoint", "error", err)
+	}
 	if !ckpt && !rewrite {
 		return
 	}
-	var err error
-	if ckpt || rewrite {
-		err = o.writeCheckpoint()
-	}
+	err := o.writeCheckpoint()
 	if err == nil && rewrite {
 		err = o.rewriteSome()
 	}
@@ -177,9 +185,13 @@ func (o *Outbox) writeCheckpoint() error {
 	}
 	var unsynced []*segment
 	var err error
+	formers := map[uint64]former{}
 	for _, s := range o.segs {
 		if gone[s] {
 			continue
+		}
+		if s.former != nil {
+			formers[s.num] = s.former
 		}
 		c.segs = append(c.segs, ckptSeg{num: s.num, last: s.last, firstID: s.firstID, dataEnd: s.end, entries: s.entries, slots: s.slots, dataStart: s.dataStart})
 		err = errors.Join(err, o.flushStates(s))
@@ -189,8 +201,8 @@ func (o *Outbox) writeCheckpoint() error {
 	}
 	o.ckpt.gen = c.gen // also when it fails: no two checkpoints with one generation
 	since := o.sinceCkpt
-	o.ckptBuf = c.encode(o.ckptBuf, o.cursors)
-	buf, room, first := o.ckptBuf, o.ckptRoom, o.ckptFirst
+	o.ckptBuf = c.encode(o.ckptBuf, o.cursors, formers)
+	room, first := o.ckptRoom, o.ckptFirst
 	o.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("outbox: checkpoint: %w", err)
@@ -202,12 +214,23 @@ func (o *Outbox) writeCheckpoint() error {
 			return fmt.Errorf("outbox: checkpoint: %w", err)
 		}
 	}
-	if int64(len(buf)) > room {
-		// Damage only can bring this about: a slot that was cut short.
-		if err := o.growCheckpoint(int64(len(buf))); err != nil {
+	if int64(len(o.ckptBuf)) > room {
+		// A slot that was cut short, or former values that a quarantine has brought. These help
+		// against damage only: not a reason to go without a checkpoint.
+		err := o.growCheckpoint(int64(len(o.ckptBuf)))
+		if noSpace(err) {
+			o.mu.Lock()
+			o.ckptBuf = c.encode(o.ckptBuf, o.cursors, nil)
+			o.mu.Unlock()
+			if int64(len(o.ckptBuf)) <= room {
+				err = nil
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
+	buf := o.ckptBuf
 	for i := range 2 {
 		slot := first ^ i
 		if err := o.writeSlot(ckptNames[slot], buf); err != nil {
@@ -238,11 +261,13 @@ func (o *Outbox) writeCheckpoint() error {
 		o.carried.acked -= s.carried.acked
 		o.carried.discarded -= s.carried.discarded
 		o.carried.lost -= s.carried.lost
+		o.setFormer(s, nil)
 		o.retire(s)
 	}
 	o.segs = keep
+	unneeded := o.unneededFormers()
 	o.mu.Unlock()
-	if len(dead) == 0 {
+	if len(dead)+len(unneeded) == 0 {
 		return nil
 	}
 	failpoint("checkpoint: written, dead segments there")
@@ -250,6 +275,15 @@ func (o *Outbox) writeCheckpoint() error {
 		if rerr := o.fs.Remove(filepath.Join(o.dir, segName(s.num))); rerr != nil {
 			err = errors.Join(err, rerr) // the next start removes it
 		}
+	}
+	for _, num := range unneeded {
+		if rerr := o.fs.Remove(filepath.Join(o.dir, formerName(num))); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+			continue
+		}
+		o.mu.Lock()
+		delete(o.formerFiles, num)
+		o.mu.Unlock()
 	}
 	failpoint("checkpoint: dead segments removed, not synced")
 	if err = errors.Join(err, o.fs.SyncDir(o.dir)); err != nil {
@@ -377,18 +411,24 @@ var errKept = errors.New("outbox: damage found while rewriting")
 // of a segment at most.
 func (o *Outbox) rewrite(run []*segment) error {
 	first, last := run[0], run[len(run)-1]
-	h := segHeader{rewritten: true, num: first.num, last: last.last, salt: o.salt, firstID: first.firstID, made: o.now().UnixNano()}
+	h := segHeader{version: formatVersion, rewritten: true, num: first.num, last: last.last, salt: o.salt, firstID: first.firstID, made: o.now().UnixNano()}
 	n := uint32(0)
+	before := former{} // nil when that of one is not known
 	for _, s := range run {
 		n += s.unsettled()
 		t := s.settled()
 		h.carried.add(t)
+		if f, ok := o.formerOf(s); ok && before != nil {
+			before.merge(f)
+		} else {
+			before = nil
+		}
 	}
 	h.slots = roundSlots(int64(n))
 	h.dataStart = dataStartFor(h.slots)
 	buf := make([]byte, h.dataStart)
-	ns := &segment{num: h.num, last: h.last, firstID: h.firstID, slots: h.slots, dataStart: h.dataStart, rewritten: true, sealed: true, carried: h.carried}
-	ns.area = &stateArea{st: make([]byte, h.slots), blk: make([]stateBlock, h.slots/blockStates)}
+	ns := &segment{num: h.num, last: h.last, version: h.version, firstID: h.firstID, slots: h.slots, dataStart: h.dataStart, rewritten: true, sealed: true, carried: h.carried}
+	ns.area = freshArea(make([]byte, h.slots))
 	type move struct {
 		seg  *segment
 		slot uint32
@@ -407,13 +447,7 @@ func (o *Outbox) rewrite(run []*segment) error {
 	ns.end = h.dataEnd
 	h.encode(buf)
 	h.encode(buf[h.dataStart-pageSize:])
-	for i := range ns.area.blk {
-		ns.area.blk[i] = stateBlock{gen: [2]uint32{1, 1}, ok: [2]bool{true, true}, pending: -1}
-		st := ns.area.st[i*blockStates : (i+1)*blockStates]
-		at := pageSize + i*blockSize
-		encodeBlock(buf[at:], o.salt, ns.num, i, 1, st)
-		encodeBlock(buf[at+int(h.slots/slotsPerPage)*pageSize:], o.salt, ns.num, i, 1, st)
-	}
+	h.encodeStates(buf, ns.area.st)
 	name := filepath.Join(o.dir, segName(ns.num))
 	tmp := name + ".tmp"
 	f, err := o.fs.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -444,8 +478,10 @@ func (o *Outbox) rewrite(run []*segment) error {
 		o.carried.acked -= s.carried.acked
 		o.carried.discarded -= s.carried.discarded
 		o.carried.lost -= s.carried.lost
+		o.setFormer(s, nil)
 		o.retire(s)
 	}
+	o.setFormer(ns, before)
 	for st, n := range ns.counts {
 		o.count(byte(st), int64(n))
 	}

@@ -4,8 +4,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -16,15 +18,27 @@ type loader struct {
 	*Outbox
 	mend bool
 
-	ckptOK  bool
-	cursorB []byte // of the newest valid slot
-	cursorN int
-	known   map[uint64]ckptSeg
-	headers map[uint64]segHeader // by segment number
-	sizes   map[uint64]int64
-	redo    []redo
-	remove  []string // files that nothing needs, once the checkpoint that says so is in both slots
-	repair  bool     // the state on disk is not what a next start may read: write a checkpoint
+	ckptOK      bool
+	ckptVersion uint32
+	ckptFormer  map[uint64]former // former values that the checkpoint has
+	cursorB     []byte            // of the newest valid slot
+	cursorN     int
+	known       map[uint64]ckptSeg
+	headers     map[uint64]segHeader // by segment number
+	sizes       map[uint64]int64
+	redo        []redo
+	orphans     []orphan
+	remove      []string // files that nothing needs, once the checkpoint that says so is in both slots
+	lostSegment bool     // one is missing or set aside that was there the last time
+	doubt       bool     // something is lost and it is not known where it was
+	repair      bool     // the state on disk is not what a next start may read: write a checkpoint
+}
+
+// orphan is a quarantined entry of seg whose earlier segment is not there.
+type orphan struct {
+	seg    *segment
+	source uint64
+	stream string
 }
 
 // redo is a record of kind 3 whose predecessor has to be marked as moved.
@@ -57,7 +71,10 @@ func (o *Outbox) load(ro bool) error {
 	if ro {
 		return nil
 	}
-	if !l.ckptOK || l.repair || o.degraded {
+	o.mu.Unlock()
+	o.keepLostFormers()
+	o.mu.Lock()
+	if !l.ckptOK || l.repair || o.degraded || len(l.remove) > 0 {
 		need := o.checkpointSize()
 		o.mu.Unlock()
 		err := o.growCheckpoint(need)
@@ -73,6 +90,13 @@ func (o *Outbox) load(ro bool) error {
 				return err
 			}
 			o.log.Warn("outbox: first checkpoint failed, it is tried again", "error", err)
+			return nil
+		}
+	}
+	// The checkpoint that does not know of them is in both slots now.
+	for _, name := range l.remove {
+		if err := o.fs.Remove(filepath.Join(o.dir, name)); err != nil {
+			o.log.Warn("outbox: a file that is not needed any more could not be removed", "file", name, "error", err)
 		}
 	}
 	return nil
@@ -112,12 +136,17 @@ func (l *loader) run() error {
 	if err := l.redoMoves(); err != nil {
 		return err
 	}
-	l.account()
+	if err := l.mendFormers(); err != nil {
+		return err
+	}
+	if err := l.account(); err != nil {
+		return err
+	}
 	l.recovery.CheckpointLost = !l.ckptOK && len(l.segs)+len(l.recovery.SegmentsAside) > 0
 	if n := len(l.segs); n > 0 {
 		s := l.segs[n-1]
 		// Below the checkpoint's position nothing is ever read again.
-		s.sealed = s.rewritten || s.end-s.dataStart >= l.segmentSize || s.entries >= s.slots || l.ckptOK && s.num < l.ckpt.seg
+		s.sealed = s.rewritten || s.version < formatVersion || s.end-s.dataStart >= l.segmentSize || s.entries >= s.slots || l.ckptOK && s.num < l.ckpt.seg
 		if !s.sealed {
 			l.active = s
 		}
@@ -149,7 +178,7 @@ func (l *loader) readCheckpoints() error {
 		l.recovery.CheckpointSlots++
 		gens[i] = c.gen
 		if !l.ckptOK || c.gen > best.gen {
-			best, l.cursorB, l.cursorN, l.ckptOK = c, cur, n, true
+			best, l.cursorB, l.cursorN, l.ckptOK, l.ckptVersion = c, cur, n, true, version
 			l.ckptFirst, raw = 1-i, b[:ckptHeaderSize+int(le.Uint64(b[24:]))]
 		}
 	}
@@ -159,6 +188,7 @@ func (l *loader) readCheckpoints() error {
 	for _, s := range best.segs {
 		l.known[s.num] = s
 	}
+	l.repair = l.ckptOK && l.ckptVersion < formatVersion
 	if !l.ckptOK || gens[0] == gens[1] {
 		return nil
 	}
@@ -174,8 +204,8 @@ func (l *loader) readCheckpoints() error {
 	return nil
 }
 
-func (l *loader) readFile(name string) ([]byte, error) {
-	f, err := l.fs.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY, 0)
+func (o *Outbox) readFile(name string) ([]byte, error) {
+	f, err := o.fs.OpenFile(filepath.Join(o.dir, name), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +225,18 @@ func (l *loader) readFile(name string) ([]byte, error) {
 func (l *loader) loadCursors() error {
 	rest, ok := eachDelta(l.cursorB, l.cursorN, func(k, v []byte, del bool) { l.setCursor(string(k), v, del) })
 	l.cursorB = nil
+	l.ckptFormer = map[uint64]former{}
+	if ok && l.ckptVersion > 1 {
+		if ok = len(rest) >= 4; ok {
+			n := int(le.Uint32(rest))
+			for rest = rest[4:]; ok && n > 0; n-- {
+				if ok = len(rest) >= 8; ok {
+					num := le.Uint64(rest)
+					l.ckptFormer[num], rest, ok = readFormer(rest[8:])
+				}
+			}
+		}
+	}
 	if !ok || len(rest) > 0 {
 		return &DamageError{File: ckptNames[0], What: "a checkpoint with a good checksum does not parse; this is a bug"}
 	}
@@ -220,7 +262,12 @@ func (l *loader) readHeaders(names []string) ([]uint64, error) {
 				l.reserve = int64(len(b))
 			}
 			continue
-		case name == "probe.tmp" || ok && rest == ".tmp":
+		case ok && rest == formerSuffix:
+			if err := l.foundFormer(num, name); err != nil {
+				return nil, err
+			}
+			continue
+		case name == "probe.tmp" || ok && strings.HasSuffix(rest, ".tmp"):
 			if l.mend {
 				if err := l.fs.Remove(filepath.Join(l.dir, name)); err != nil {
 					return nil, fmt.Errorf("outbox: remove %s: %w", name, err)
@@ -238,7 +285,6 @@ func (l *loader) readHeaders(names []string) ([]uint64, error) {
 			return nil, err
 		}
 		l.sizes[num] = size
-		l.highest = max(l.highest, num)
 		if good && l.salt == 0 {
 			l.salt = h.salt
 		}
@@ -250,6 +296,7 @@ func (l *loader) readHeaders(names []string) ([]uint64, error) {
 			continue
 		}
 		l.headers[num] = h
+		l.highest = max(l.highest, num)
 		nums = append(nums, num)
 	}
 	for _, num := range broken {
@@ -263,6 +310,7 @@ func (l *loader) readHeaders(names []string) ([]uint64, error) {
 		}
 		if ok {
 			l.headers[num] = h
+			l.highest = max(l.highest, num)
 			nums = append(nums, num)
 		}
 	}
@@ -350,7 +398,10 @@ func (l *loader) rebuildHeader(num uint64, names []string) (h segHeader, ok bool
 	size := l.sizes[num]
 	src := &chunkReader{f: f, end: size}
 	info, listed := l.known[num]
-	h = segHeader{version: formatVersion, num: num, last: num, salt: l.salt}
+	h = segHeader{version: formatVersion, num: num, last: num, salt: l.salt, rebuilt: true}
+	if l.ckptVersion == 1 {
+		h.version = 1
+	}
 	if off, found := findRecord(src, l.salt, num, 2*pageSize, size); found && l.salt != 0 {
 		rec, _, _, _ := readRecHeader(src, l.salt, num, off, false)
 		h.firstID = rec.id
@@ -389,7 +440,7 @@ func (l *loader) rebuildHeader(num uint64, names []string) (h segHeader, ok bool
 	if listed && info.entries == 0 && num < l.ckpt.seg {
 		return h, false, nil
 	}
-	l.repair = true
+	l.repair, l.lostSegment = true, true
 	aside := name + ".damaged"
 	if l.mend {
 		if err := l.fs.Rename(filepath.Join(l.dir, name), filepath.Join(l.dir, aside)); err != nil {
@@ -440,8 +491,16 @@ func (l *loader) dropReplaced(nums []uint64) ([]uint64, error) {
 		}
 		keep = append(keep, num)
 	}
-	for n, info := range l.known {
-		if !have[n] && info.entries > 0 && !l.setAside(n) {
+	// Above what the checkpoint knows numbers follow one another: one that is not there is lost.
+	for n := l.ckpt.highest + 1; l.ckptOK && n < l.highest; n++ {
+		if !slices.ContainsFunc(keep, func(k uint64) bool { return k <= n && n <= l.headers[k].last }) {
+			l.known[n] = ckptSeg{num: n, last: n}
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(l.known)) {
+		info := l.known[n]
+		lost := info.entries > 0 || n >= l.ckpt.seg && n < l.highest
+		if !have[n] && lost && !l.setAside(n) {
 			l.recovery.SegmentsMissing++
 			l.repair = true
 			if err := l.markMissing(n); err != nil {
@@ -452,10 +511,24 @@ func (l *loader) dropReplaced(nums []uint64) ([]uint64, error) {
 	return keep, nil
 }
 
+// foundFormer notes a file of former values.
+func (l *loader) foundFormer(num uint64, name string) error {
+	f, err := l.fs.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY, 0)
+	if err != nil {
+		return fmt.Errorf("outbox: open %s: %w", name, err)
+	}
+	defer f.Close()
+	if l.formerFiles[num], err = f.Size(); err != nil {
+		return fmt.Errorf("outbox: open %s: %w", name, err)
+	}
+	return nil
+}
+
 // markMissing leaves an empty file in the place of a segment that is not there, so that it is
 // reported until the owner has dealt with it.
 func (l *loader) markMissing(num uint64) error {
 	name := segName(num) + ".damaged"
+	l.lostSegment = true
 	if l.mend {
 		f, err := l.fs.OpenFile(filepath.Join(l.dir, name), os.O_RDWR|os.O_CREATE, 0o600)
 		if err == nil {
@@ -481,10 +554,11 @@ func (l *loader) setAside(num uint64) bool {
 // loadSegment adds one segment. Below the checkpoint its records are not read.
 func (l *loader) loadSegment(num uint64, lastOne bool) error {
 	h := l.headers[num]
-	s := &segment{num: num, last: h.last, firstID: h.firstID, slots: h.slots, dataStart: h.dataStart, rewritten: h.rewritten,
+	s := &segment{num: num, last: h.last, version: h.version, firstID: h.firstID, slots: h.slots, dataStart: h.dataStart, rewritten: h.rewritten,
 		sealed: !lastOne, carried: h.carried}
 	l.carried.add(s.carried)
 	l.segs = append(l.segs, s)
+	l.loadFormer(s)
 	if !l.ckptOK && len(l.segs) == 1 {
 		l.committed = h.committed
 	}
@@ -525,7 +599,7 @@ func (l *loader) loadSegment(num uint64, lastOne bool) error {
 
 // loadStates counts a sealed segment from its state blocks alone.
 func (l *loader) loadStates(s *segment, f File) error {
-	a, bad := readStates(f, l.salt, s.num, s.slots)
+	a, bad := readStates(f, s, l.salt)
 	s.area = a
 	if l.mend {
 		if err := l.confirmStates(f, s); err != nil {
@@ -626,7 +700,7 @@ func (l *loader) scanTail(s *segment, f File, lastOne bool) error {
 	}
 	defer func() { l.recovery.ScannedBytes += t.src.read }()
 
-	a, bad := readStates(f, l.salt, s.num, s.slots)
+	a, bad := readStates(f, s, l.salt)
 	s.area, s.keepArea = a, !l.mend
 	if l.mend {
 		if err := l.confirmStates(f, s); err != nil {
@@ -650,6 +724,10 @@ func (l *loader) scanTail(s *segment, f File, lastOne bool) error {
 	}
 	if info, ok := l.known[s.num]; ok && l.ckpt.seg == s.num {
 		s.entries = max(s.entries, min(info.entries, s.slots)) // what was cut off is missed
+	}
+	s.gaps = len(t.gaps) > 0
+	if next, ok := l.headers[s.last+1]; ok && !lastOne && !next.rebuilt {
+		l.missTail(s, int64(next.firstID)-int64(max(l.nextID, s.firstID)))
 	}
 	voids := []gapRange{}
 	if lastOne {
@@ -689,6 +767,26 @@ func (l *loader) scanTail(s *segment, f File, lastOne bool) error {
 		return nil
 	}
 	return l.mendTail(s, f, t.src, voids, line, size, clear, lastOne)
+}
+
+// missTail counts in what is cut off at the end of a segment that another one follows, where
+// ids ids do not turn up. Quarantined entries have slots beside these; their states show them.
+func (l *loader) missTail(s *segment, ids int64) {
+	if ids <= 0 {
+		return
+	}
+	s.gaps = true
+	if !l.ckptOK {
+		l.doubt = true // ids may have been left out as well
+		return
+	}
+	n := int64(s.entries) + ids
+	for _, st := range s.area.st[s.entries:] {
+		if st != stWritten {
+			n++
+		}
+	}
+	s.entries = uint32(min(n, int64(s.slots)))
 }
 
 func inside(rs []gapRange, off int64) bool {
@@ -737,7 +835,15 @@ func (l *loader) accept(t *tail, i int, gap bool) bool {
 		}
 		if after && h.kind == kindQuarantined {
 			if p := t.src.at(h.payloadOff(), 8); len(p) == 8 {
-				l.redo = append(l.redo, redo{source: le.Uint64(p), id: h.id, seg: s, off: h.off, slot: h.slot})
+				r := redo{source: le.Uint64(p), id: h.id, seg: s, off: h.off, slot: h.slot}
+				l.redo = append(l.redo, r)
+				if _, _, stream, ok := readRecHeader(t.src, l.salt, s.num, h.off, true); ok {
+					if from := l.findSeg(r.source); from != nil {
+						l.inheritFormer(s, from, string(stream))
+					} else {
+						l.orphans = append(l.orphans, orphan{s, r.source, string(stream)})
+					}
+				}
 			}
 		}
 	case kindCommit:
@@ -750,7 +856,10 @@ func (l *loader) accept(t *tail, i int, gap bool) bool {
 			if gap {
 				l.committed = max(l.committed, c.committed)
 			}
-			eachDelta(c.deltas, c.count, func(k, v []byte, del bool) { l.setCursor(string(k), v, del) })
+			eachDelta(c.deltas, c.count, func(k, v []byte, del bool) {
+				l.noteFormer(s, string(k))
+				l.setCursor(string(k), v, del)
+			})
 		}
 		return false
 	}
@@ -974,20 +1083,43 @@ func (l *loader) redoMoves() error {
 	return nil
 }
 
-// account compares the running total of the log with the states. They differ only when
-// damage took entries without a trace; those are lost ones then.
-func (l *loader) account() {
+// unaccounted is the running total of the log less what the states account for.
+func (l *loader) unaccounted() int64 {
 	b := &l.byState
 	here := b[stWritten] + b[stPendingAgain] + b[stAcked] + b[stRefused] + b[stUnknown] + b[stHeld] + b[stDiscarded] + b[stDamaged] + b[stDamagedDone]
 	gone := l.base.acked + l.base.discarded + l.base.lost + l.carried.acked + l.carried.discarded + l.carried.lost
-	switch diff := l.committed - here - gone; {
+	return l.committed - here - gone
+}
+
+// account compares the running total of the log with the states. They differ only when
+// damage took entries without a trace; those are lost ones then.
+func (l *loader) account() error {
+	switch diff := l.unaccounted(); {
 	case diff > 0:
 		l.base.lost += diff
 		l.recovery.Unaccounted = diff
 		l.repair = true
+		l.doubt = l.doubt || !l.lostSegment
 	case diff < 0:
 		l.committed -= diff
 		l.recovery.Unaccounted = diff
 		l.repair = true
 	}
+	// Without a checkpoint nobody knows which segments there were, unless they are all there.
+	if !l.ckptOK {
+		whole := uint64(1)
+		for _, s := range l.segs {
+			if s.num == whole {
+				whole = s.last + 1
+			}
+		}
+		l.doubt = l.doubt || whole <= l.highest
+	}
+	if l.doubt && !l.setAside(nowhere) {
+		return l.markMissing(nowhere)
+	}
+	return nil
 }
+
+// nowhere is the segment of a loss of which it is not even known where it was.
+const nowhere = 0

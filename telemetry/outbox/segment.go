@@ -11,6 +11,7 @@ import (
 // segment is one file of the log. Its fields belong to Outbox.mu, except where said.
 type segment struct {
 	num, last uint64
+	version   uint32
 	firstID   ID
 	slots     uint32
 	dataStart int64
@@ -25,11 +26,14 @@ type segment struct {
 	// live is the log bytes of entries that are not settled; exact once the scanner has passed.
 	live int64
 
-	area     *stateArea // nil: as on disk
-	keepArea bool       // a view corrects states in memory only
-	file     File
-	refs     int  // users of file outside of Outbox.mu
-	gone     bool // no longer part of the log; the file is closed with the last user
+	area       *stateArea // nil: as on disk
+	keepArea   bool       // a view corrects states in memory only
+	former     former     // of its cursors; nil: see its file
+	formerSize int64
+	gaps       bool // found at the start: not all of it could be read
+	file       File
+	refs       int  // users of file outside of Outbox.mu
+	gone       bool // no longer part of the log; the file is closed with the last user
 	// dirty: state bytes or log bytes were written that no sync covers yet.
 	wseq   uint64 // writes of states so far
 	synced uint64 // of these, on disk
@@ -175,7 +179,7 @@ func (o *Outbox) states(s *segment) (*stateArea, error) {
 		return nil, err
 	}
 	var bad []int
-	s.area, bad = readStates(f, o.salt, s.num, s.slots)
+	s.area, bad = readStates(f, s, o.salt)
 	if !o.readOnly() {
 		// What is read must be on disk before one copy is trusted to stand in for the other: a
 		// process that was killed may have left it in the page cache only.
@@ -229,7 +233,8 @@ func (o *Outbox) restoreStates(s *segment, f File, bad []int) {
 func (o *Outbox) readOnly() bool { return o.fileFlag == os.O_RDONLY }
 
 // readStates reads both copies; a block without a valid copy counts as never written.
-func readStates(f File, salt, num uint64, slots uint32) (a *stateArea, bad []int) {
+func readStates(f File, s *segment, salt uint64) (a *stateArea, bad []int) {
+	slots := s.slots
 	area := int64(slots / slotsPerPage * pageSize)
 	raw := make([]byte, 2*area)
 	if n, err := f.ReadAt(raw, pageSize); err != nil && n < len(raw) {
@@ -250,7 +255,7 @@ func readStates(f File, salt, num uint64, slots uint32) (a *stateArea, bad []int
 		best := -1
 		for c := range 2 {
 			p := raw[int64(c)*area+int64(i*blockSize):][:blockSize]
-			b.gen[c], b.ok[c] = decodeBlock(p, salt, num, i)
+			b.gen[c], b.ok[c] = decodeBlock(p, s.version, salt, s.num, i)
 			if b.ok[c] && (best < 0 || b.gen[c] > b.gen[best]) {
 				best = c
 			}
@@ -451,7 +456,7 @@ func (o *Outbox) settleBlocks(f File, s *segment, seq uint64) {
 
 // createSegment makes an empty segment durable under its name.
 func (o *Outbox) createSegment(num uint64, slots uint32, firstID ID, committed int64) (*segment, error) {
-	h := segHeader{num: num, last: num, salt: o.salt, firstID: firstID, slots: slots, dataStart: dataStartFor(slots),
+	h := segHeader{version: formatVersion, num: num, last: num, salt: o.salt, firstID: firstID, slots: slots, dataStart: dataStartFor(slots),
 		made: o.now().UnixNano(), committed: committed}
 	name := filepath.Join(o.dir, segName(num))
 	f, err := o.fs.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -461,6 +466,8 @@ func (o *Outbox) createSegment(num uint64, slots uint32, firstID ID, committed i
 	page := make([]byte, h.dataStart)
 	h.encode(page)
 	h.encode(page[h.dataStart-pageSize:])
+	states := make([]byte, slots)
+	h.encodeStates(page, states)
 	_, err = f.WriteAt(page, 0)
 	if err == nil {
 		err = f.Sync()
@@ -476,10 +483,27 @@ func (o *Outbox) createSegment(num uint64, slots uint32, firstID ID, committed i
 		}
 		return nil, err
 	}
-	s := &segment{num: num, last: num, firstID: firstID, slots: slots, dataStart: h.dataStart, end: h.dataStart, file: f}
-	s.area = &stateArea{st: make([]byte, slots), blk: make([]stateBlock, slots/blockStates)}
-	for i := range s.area.blk {
-		s.area.blk[i] = stateBlock{ok: [2]bool{true, true}, pending: -1}
-	}
+	s := &segment{num: num, last: num, version: h.version, firstID: firstID, slots: slots, dataStart: h.dataStart, end: h.dataStart,
+		former: former{}, file: f}
+	s.area = freshArea(states)
 	return s, nil
+}
+
+// encodeStates writes both copies of all state blocks, generation 1, into the image of what
+// comes before the records.
+func (h *segHeader) encodeStates(image, states []byte) {
+	for i := range int(h.slots / blockStates) {
+		at := pageSize + i*blockSize
+		encodeBlock(image[at:], h.salt, h.num, i, 1, states[i*blockStates:(i+1)*blockStates])
+		copy(image[at+int(h.slots/slotsPerPage)*pageSize:], image[at:at+blockSize])
+	}
+}
+
+// freshArea is what encodeStates has written, once it is on disk.
+func freshArea(states []byte) *stateArea {
+	a := &stateArea{st: states, blk: make([]stateBlock, len(states)/blockStates)}
+	for i := range a.blk {
+		a.blk[i] = stateBlock{gen: [2]uint32{1, 1}, ok: [2]bool{true, true}, pending: -1}
+	}
+	return a
 }

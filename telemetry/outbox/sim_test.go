@@ -31,6 +31,7 @@ type sim struct {
 	ghosts  []*ghost     // commits that failed: after a crash each may be there as a whole
 	fullOK  bool         // ErrFull is no failure of the test
 	faultOK bool         // other errors neither
+	faults  bool         // there were some
 }
 
 type ghost struct {
@@ -286,6 +287,9 @@ func (s *sim) recover(kept faultfs.Kept, rng *rand.Rand) {
 	if r := s.b.Recovery(); r.Unaccounted != 0 || r.HeadersRebuilt != 0 || r.StateBlocksLost != 0 || r.SegmentsMissing != 0 || len(r.SegmentsAside) != 0 || r.CheckpointLost {
 		s.t.Fatalf("a crash is not damage: %+v", r)
 	}
+	if !s.faults && !s.b.FormersKnown() {
+		s.t.Fatal("former cursors are lost in a crash")
+	}
 }
 
 func (s *sim) verify() bool { return s.check(true) }
@@ -436,6 +440,7 @@ func (s *sim) finish() {
 }
 
 func TestACrashAtAnyOperationLosesNothingThatWasCommitted(t *testing.T) {
+	defer outbox.SpillFormers(100)() // so that they go into files at all
 	steps, seeds := 60, uint64(1)
 	if testing.Short() {
 		steps, seeds = 40, 1
