@@ -46,6 +46,7 @@ type Session struct {
 	short     string   // the same, when the source had less than was captured
 	unknown   string   // code of the hold of a ledger whose header is not understood
 	batch     batch
+	met       Ledger // open since the session was met, and not read yet
 	awake     *reading
 	scout     *scout
 }
@@ -127,6 +128,7 @@ func (s *Session) Pull(ctx context.Context, limit int) (Progress, error) {
 	if err != nil && !(errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrReplaced)) {
 		s.sleep() // else what is open, if anything, may still grow
 	}
+	s.close()
 	p.SessionID, p.Next, p.Outcomes = s.cur.id, s.cur.next, s.cur.outcomes
 	if s.scout != nil {
 		p.Beyond = max(0, s.scout.adm.next()-s.cur.next)
@@ -241,7 +243,12 @@ func (s *Session) meet() error {
 	if err != nil {
 		return heldBy(err, 0)
 	}
-	defer led.Close()
+	s.close()
+	if s.c.cfg.Mode == Full {
+		s.met = led // it is read next
+	} else {
+		defer led.Close() // the scout goes first
+	}
 	header := *led.Header()
 	key := sessionKey(s.c.cfg.Installation.Key, &header)
 	if err := s.c.own(generations(key), s); err != nil {
@@ -259,6 +266,14 @@ func (s *Session) meet() error {
 	}
 	s.accounted = s.cur.outcomes
 	return nil
+}
+
+// close closes what was opened to meet the session, if nobody has read it.
+func (s *Session) close() {
+	if s.met != nil {
+		s.met.Close()
+		s.met = nil
+	}
 }
 
 // unmeet forgets which session the source has.
@@ -302,6 +317,7 @@ func (s *Session) Close() {
 
 // sleep drops everything that is not committed.
 func (s *Session) sleep() {
+	s.close()
 	if s.awake != nil {
 		s.awake.led.Close()
 		s.awake = nil
@@ -321,9 +337,12 @@ func (s *Session) sleep() {
 
 // open starts a reading and the state that goes with it.
 func (s *Session) open() (*reading, error) {
-	led, err := s.src.Open()
-	if err != nil {
-		return nil, heldBy(err, s.cur.next)
+	led := s.met
+	if s.met = nil; led == nil {
+		var err error
+		if led, err = s.src.Open(); err != nil {
+			return nil, heldBy(err, s.cur.next)
+		}
 	}
 	adm, err := newAdmission(led.Header(), s.c.cfg.EventTypes)
 	if err == nil && sessionKey(s.c.cfg.Installation.Key, led.Header()) != s.key {

@@ -41,18 +41,20 @@ type File struct {
 	live  bool
 	types []session.EventType
 	opts  []jsonl.Option
+
+	unseeded bool // what was opened last has inherited nothing
 }
 
 // LiveFile is a session file that may still grow. The event types, beyond the
 // core's, are those that rows may have.
 func LiveFile(path string, types []session.EventType, opts ...jsonl.Option) *File {
-	return &File{path, true, types, opts}
+	return &File{path: path, live: true, types: types, opts: opts}
 }
 
 // FinishedFile is a session file of which the accepted prefix is read, by the
 // rules of jsonl.Reader.
 func FinishedFile(path string, types []session.EventType, opts ...jsonl.Option) *File {
-	return &File{path, false, types, opts}
+	return &File{path: path, types: types, opts: opts}
 }
 
 // Path returns the file's path.
@@ -60,6 +62,14 @@ func (f *File) Path() string { return f.path }
 
 // Open opens the file and reads its header.
 func (f *File) Open() (Ledger, error) {
+	led, err := f.open()
+	if err == nil {
+		f.unseeded = !led.Header().IsSeeded
+	}
+	return led, err
+}
+
+func (f *File) open() (Ledger, error) {
 	if !f.live {
 		r, err := jsonl.Open(f.path, f.opts...)
 		if err != nil || len(f.types) == 0 {
@@ -114,8 +124,14 @@ func vocabulary(d *session.Dialect, types []session.EventType) (*session.Vocabul
 	return v.With(extra...)
 }
 
-// Inherited looks ahead for the cut.
-func (f *File) Inherited() (int64, error) { return jsonl.InheritedCount(f.path, f.opts...) }
+// Inherited looks ahead for the cut, where the header that Open has read says
+// that there is one.
+func (f *File) Inherited() (int64, error) {
+	if f.unseeded {
+		return 0, nil
+	}
+	return jsonl.InheritedCount(f.path, f.opts...)
+}
 
 // Fingerprint is the file's size and time, and which file it is.
 func (f *File) Fingerprint() (string, error) {

@@ -3,6 +3,7 @@ package jsonl
 import (
 	"bytes"
 	"io"
+	"sync"
 )
 
 const (
@@ -11,6 +12,35 @@ const (
 	// that found it nearly empty: long lines that follow each other share it.
 	calmReads = 64
 )
+
+// buffers are used again, by any reader: one for each doubling of minBuffer up to
+// 1 MiB. What is given back must not be looked at any more, lines included.
+var buffers [5]sync.Pool // of *[]byte
+
+// bufferClass is the place in buffers of those of a size, -1 where there is none.
+func bufferClass(size int) int {
+	for i := range buffers {
+		if size == minBuffer<<i {
+			return i
+		}
+	}
+	return -1
+}
+
+func takeBuffer(size int) []byte {
+	if i := bufferClass(size); i >= 0 {
+		if b, ok := buffers[i].Get().(*[]byte); ok {
+			return *b
+		}
+	}
+	return make([]byte, size)
+}
+
+func giveBuffer(b []byte) {
+	if i := bufferClass(len(b)); i >= 0 {
+		buffers[i].Put(&b)
+	}
+}
 
 // line is one line of the decoded text.
 type line struct {
@@ -31,7 +61,6 @@ type lineReader struct {
 	src  io.Reader
 	max  int   // longest line that is kept whole
 	hard int64 // longest line that is read at all
-	size int64 // of all that there is to read, where that is known: no buffer need be larger
 	buf  []byte
 	r, w int   // buf[r:w] is unread
 	scan int   // buf[r:scan] holds no LF
@@ -75,9 +104,20 @@ func (l *lineReader) next() (line, error) {
 			if err == io.EOF && l.w > l.r {
 				err = errPartial
 			}
+			if l.empty() {
+				l.release() // who waits for more holds no memory
+			}
 			return line{}, err
 		}
 	}
+}
+
+// release gives the buffer back, and with it what has been read and not been
+// given as lines.
+func (l *lineReader) release() {
+	giveBuffer(l.buf)
+	l.buf = nil
+	l.r, l.w, l.scan = 0, 0, 0
 }
 
 // fill reads at least one byte behind buf[w], making room first.
@@ -85,18 +125,15 @@ func (l *lineReader) fill() error {
 	n := l.w - l.r
 	switch {
 	case len(l.buf) == 0:
-		first := int64(minBuffer)
-		if l.size > 0 {
-			first = min(first, max(l.size+1, 4<<10))
-		}
-		l.buf = make([]byte, first)
+		l.buf = takeBuffer(minBuffer)
 	case len(l.buf) > minBuffer && n < minBuffer/2 && l.calmed():
-		l.move(make([]byte, minBuffer))
+		l.move(takeBuffer(minBuffer))
 	case n == len(l.buf):
-		l.move(make([]byte, min(2*n, l.max+minBuffer)))
+		l.move(takeBuffer(min(2*n, l.max+minBuffer)))
 		l.calm = 0
 	case l.r > 0:
-		l.move(l.buf)
+		copy(l.buf, l.buf[l.r:l.w])
+		l.r, l.w, l.scan = 0, n, l.scan-l.r
 	}
 	for range 100 {
 		n, err := l.src.Read(l.buf[l.w:])
@@ -119,8 +156,8 @@ func (l *lineReader) calmed() bool {
 // move copies the unread bytes to the front of to, which becomes the buffer.
 func (l *lineReader) move(to []byte) {
 	n := copy(to, l.buf[l.r:l.w])
-	l.scan -= l.r
-	l.buf, l.r, l.w = to, 0, n
+	giveBuffer(l.buf)
+	l.buf, l.r, l.w, l.scan = to, 0, n, l.scan-l.r
 }
 
 // oversize reads the line at buf[r:w] to its end as a stream, keeping its
@@ -147,7 +184,8 @@ func (l *lineReader) oversize() (line, error) {
 		}
 		l.r, l.w, l.scan = 0, 0, 0
 		if len(l.buf) > minBuffer {
-			l.buf = make([]byte, minBuffer)
+			giveBuffer(l.buf)
+			l.buf = takeBuffer(minBuffer)
 		}
 		if err := l.fill(); err != nil {
 			if err == io.EOF {

@@ -115,7 +115,7 @@ func (r *Reader) Next() bool {
 }
 
 // Event is the event that Next went to. It shares memory with the reader and is
-// valid until the next call of Next.
+// valid until the next call of Next, or Close.
 func (r *Reader) Event() *session.Event { return &r.rows.ev }
 
 // Row is the 1-based number of the line that the event stands in; the header is

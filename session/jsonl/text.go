@@ -53,7 +53,6 @@ func openText(path string, o *options) (*text, error) {
 		return nil, err
 	}
 	t := &text{path: path, f: f, raw: offsetReader{f: f}}
-	t.lines.size = info.Size()
 	if err := t.readHeader(o); err != nil {
 		t.Close()
 		return nil, err
@@ -61,8 +60,9 @@ func openText(path string, o *options) (*text, error) {
 	return t, nil
 }
 
-// Close closes the file.
+// Close closes the file. Lines that it has given are not valid any more.
 func (t *text) Close() error {
+	t.lines.release()
 	if t.frames != nil {
 		t.frames.Close()
 	}
@@ -78,7 +78,6 @@ func (t *text) readHeader(o *options) error {
 	t.lines.max, t.lines.hard = maxHeader, maxHeader
 	compressed := n > 0 && bytes.HasPrefix(zstdMagic, magic[:n])
 	if compressed {
-		t.lines.size = 0 // of what it decodes to nothing is known
 		if t.frames, err = newFrameReader(t.f, o.maxWindow); err != nil {
 			return err
 		}

@@ -137,7 +137,7 @@ func (d *demonstration) run(ctx context.Context) error {
 }
 
 // unpack writes the bundled sessions as DSH lays them out.
-func (d *demonstration) unpack(root string) ([]jsonl.Ledger, error) {
+func (d *demonstration) unpack(root string) ([]sidecar.Verified, error) {
 	files, err := fs.Glob(examples.Sessions, "sessions/*.jsonl")
 	if err != nil {
 		return nil, err
@@ -166,7 +166,15 @@ func (d *demonstration) unpack(root string) ([]jsonl.Ledger, error) {
 			}
 		}
 	}
-	return jsonl.DiscoverRoot(root)
+	ledgers, err := jsonl.DiscoverRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]sidecar.Verified, len(ledgers))
+	for i, l := range ledgers {
+		all[i].Ledger = l
+	}
+	return all, nil
 }
 
 // firstOf returns the payload of a ledger's first event of a type.
@@ -218,7 +226,7 @@ func (d *demonstration) open() (*sidecar.Pipeline, error) {
 
 // untilKilled captures everything and delivers until a request hangs; there it
 // is cut off.
-func (d *demonstration) untilKilled(ctx context.Context, ledgers []jsonl.Ledger) error {
+func (d *demonstration) untilKilled(ctx context.Context, ledgers []sidecar.Verified) error {
 	p, err := d.open()
 	if err != nil {
 		return err
@@ -255,7 +263,7 @@ func (d *demonstration) awaitHanging(ctx context.Context) error {
 }
 
 // toTheEnd starts again on the same data directory.
-func (d *demonstration) toTheEnd(ctx context.Context, ledgers []jsonl.Ledger) error {
+func (d *demonstration) toTheEnd(ctx context.Context, ledgers []sidecar.Verified) error {
 	p, err := d.open()
 	if err != nil {
 		return err

@@ -140,7 +140,7 @@ func (c *capturer) watch(ctx context.Context) {
 
 // CaptureFiles captures finished ledgers that have been verified, parents
 // first, and returns those that were refused all the same.
-func (c *capturer) CaptureFiles(ctx context.Context, ledgers []jsonl.Ledger) []Refusal {
+func (c *capturer) CaptureFiles(ctx context.Context, ledgers []Verified) []Refusal {
 	refusals := make(chan Refusal, len(ledgers))
 	c.keeper.pulled = func(path string, _ telemetry.Progress, err error) {
 		if err != nil && ctx.Err() == nil && !errors.Is(err, telemetry.ErrTaken) {
@@ -153,8 +153,16 @@ func (c *capturer) CaptureFiles(ctx context.Context, ledgers []jsonl.Ledger) []R
 	c.keeper.once = true
 	// Files are named one by one: none takes another's place.
 	plain := make([]jsonl.Ledger, len(ledgers))
+	known := make(map[string]lineage, len(ledgers))
 	for i, l := range ledgers {
-		plain[i] = jsonl.Ledger{Path: filepath.Clean(l.Path)}
+		plain[i] = jsonl.Ledger{Path: filepath.Clean(l.Ledger.Path)}
+		known[plain[i].Path] = l.lineage
+	}
+	c.keeper.lineage = func(path string) (lineage, bool) {
+		if l := known[path]; l.id != "" {
+			return l, true
+		}
+		return readLineage(path)
 	}
 	running, stop := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/otel-bridge/otel-bridge/session"
 	"github.com/otel-bridge/otel-bridge/session/jsonl"
 	"github.com/otel-bridge/otel-bridge/telemetry"
 )
@@ -68,6 +69,8 @@ type keeper struct {
 	// once closes a session when it has been read to its end: files that do not
 	// grow, of which two may be of one session.
 	once bool
+	// lineage reads which session a file has, and that session's parent.
+	lineage func(path string) (lineage, bool)
 	// pulled is told how every pull ended.
 	pulled func(path string, p telemetry.Progress, err error)
 	// idleAfter is how long a session does not grow before it counts as idle; 0 is
@@ -115,7 +118,7 @@ type target struct {
 
 func newKeeper(log *slog.Logger, open func(path string, fromNow bool) puller) *keeper {
 	k := &keeper{
-		log: log, open: open,
+		log: log, open: open, lineage: readLineage,
 		pulled:  func(string, telemetry.Progress, error) {},
 		targets: map[string]*target{}, slots: map[string]string{}, byID: map[string]*target{},
 		waiting: map[string][]*target{}, awake: map[*target]time.Time{},
@@ -127,8 +130,7 @@ func newKeeper(log *slog.Logger, open func(path string, fromNow bool) puller) *k
 // offer says that ledgers are new or have changed. fromNow is for those that no
 // cursor is known of.
 func (k *keeper) offer(ledgers []jsonl.Ledger, fromNow bool) {
-	type header struct{ id, parent string }
-	heads := make(map[string]header)
+	heads := make(map[string]lineage)
 	for _, l := range ledgers {
 		k.mu.Lock()
 		t := k.targets[l.Path]
@@ -137,8 +139,8 @@ func (k *keeper) offer(ledgers []jsonl.Ledger, fromNow bool) {
 		if known {
 			continue
 		}
-		if id, parent, ok := readLineage(l.Path); ok {
-			heads[l.Path] = header{id, parent}
+		if h, ok := k.lineage(l.Path); ok {
+			heads[l.Path] = h
 		}
 	}
 
@@ -169,19 +171,26 @@ func (k *keeper) offer(ledgers []jsonl.Ledger, fromNow bool) {
 	}
 }
 
-// readLineage reads the session's id and the id of the session that it has
-// inherited events from; ok is false while there is no header to be understood.
-func readLineage(path string) (id, parent string, ok bool) {
+// lineage is a session's id and the id of the session that it has inherited
+// events from, "" for none.
+type lineage struct{ id, parent string }
+
+func lineageOf(h *session.Header) lineage {
+	l := lineage{id: h.ID}
+	if h.IsSeeded && h.ParentSession != nil {
+		l.parent = *h.ParentSession
+	}
+	return l
+}
+
+// readLineage is false while there is no header to be understood.
+func readLineage(path string) (lineage, bool) {
 	r, err := jsonl.Open(path)
 	if err != nil {
-		return "", "", false
+		return lineage{}, false
 	}
 	defer r.Close()
-	h := r.Header()
-	if h.IsSeeded && h.ParentSession != nil {
-		parent = *h.ParentSession
-	}
-	return h.ID, parent, true
+	return lineageOf(r.Header()), true
 }
 
 // remove forgets a target; ended says that no other file has its session. The

@@ -312,6 +312,7 @@ type Verified struct {
 	Tail jsonl.Tail
 
 	session sessionName
+	lineage lineage
 	events  int64
 }
 
@@ -330,13 +331,13 @@ func Verify(cfg *config.Config, ledger jsonl.Ledger) (Verified, error) {
 	if errors.As(err, &inv) && inv.Row == 0 && inv.Seq == src.lastSeq {
 		inv.Row = src.lastRow
 	}
-	return Verified{ledger, src.tail, src.session, src.events}, err
+	return Verified{ledger, src.tail, src.session, src.lineage, src.events}, err
 }
 
 // Rounds puts ledgers into rounds to be captured one after the other. Of several
 // files of one session the one with the fewest events comes first: what it has in
 // common with the next one is then not captured twice.
-func Rounds(ledgers []Verified) [][]jsonl.Ledger {
+func Rounds(ledgers []Verified) [][]Verified {
 	files := map[sessionName][]Verified{}
 	most := 0
 	for _, l := range ledgers {
@@ -347,13 +348,13 @@ func Rounds(ledgers []Verified) [][]jsonl.Ledger {
 		slices.SortStableFunc(same, func(a, b Verified) int { return cmp.Compare(a.events, b.events) })
 	}
 	// The last round has the longest file of each, so that forks find their parents.
-	rounds := make([][]jsonl.Ledger, most)
+	rounds := make([][]Verified, most)
 	for _, l := range ledgers {
 		same := files[l.session]
 		delete(files, l.session)
 		for i, f := range same {
 			at := most - len(same) + i
-			rounds[at] = append(rounds[at], f.Ledger)
+			rounds[at] = append(rounds[at], f)
 		}
 	}
 	return rounds
@@ -365,6 +366,7 @@ type tailSource struct {
 	*telemetry.File
 	tail             jsonl.Tail
 	session          sessionName
+	lineage          lineage
 	events           int64
 	lastRow, lastSeq int64
 }
@@ -373,7 +375,7 @@ func (s *tailSource) Open() (telemetry.Ledger, error) {
 	led, err := s.File.Open()
 	if r, ok := led.(*jsonl.Reader); ok {
 		h := r.Header()
-		s.session = sessionName{h.ID, h.CreatedAt, h.Version}
+		s.session, s.lineage = sessionName{h.ID, h.CreatedAt, h.Version}, lineageOf(h)
 		return &tailLedger{r, s}, err
 	}
 	return led, err
