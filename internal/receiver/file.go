@@ -23,6 +23,7 @@ var errFileClosed = errors.New("receiver file is closed")
 type File struct {
 	w     io.Writer
 	f     *os.File // nil: w is not a regular file, nothing to sync
+	close func() error
 	lines chan line
 	stop  chan struct{}
 	done  chan struct{}
@@ -38,11 +39,18 @@ type line struct {
 
 // OpenFile opens path for appending and creates it with mode 0600 where it
 // does not exist. A last line without its end was never acknowledged: it is
-// cut off, provided that it is one of ours.
+// cut off, provided that it is one of ours. A device or a pipe, such as
+// /dev/null, gets the lines as they come; there is nothing to sync.
 func OpenFile(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
+	}
+	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+		file := newFile(f, nil)
+		file.close = f.Close
+		go file.loop()
+		return file, nil
 	}
 	size, err := wholeLines(f)
 	if err == nil {
@@ -56,7 +64,7 @@ func OpenFile(path string) (*File, error) {
 		return nil, fmt.Errorf("receiver file %s: %w", path, err)
 	}
 	file := newFile(f, f)
-	file.size = size
+	file.size, file.close = size, f.Close
 	go file.loop()
 	return file, nil
 }
@@ -70,7 +78,7 @@ func NewFile(w io.Writer) *File {
 }
 
 func newFile(w io.Writer, f *os.File) *File {
-	return &File{w: w, f: f, lines: make(chan line), stop: make(chan struct{}), done: make(chan struct{})}
+	return &File{w: w, f: f, close: func() error { return nil }, lines: make(chan line), stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // wholeLines returns the length of f up to its last line end.
@@ -78,9 +86,6 @@ func wholeLines(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return 0, errors.New("is not a regular file")
 	}
 	end := info.Size()
 	buf := make([]byte, 64<<10)
@@ -124,10 +129,7 @@ func (f *File) Append(text []byte) error {
 func (f *File) Close() error {
 	f.once.Do(func() { close(f.stop) })
 	<-f.done
-	if f.f == nil {
-		return nil
-	}
-	if err := f.f.Close(); !errors.Is(err, os.ErrClosed) {
+	if err := f.close(); !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return nil

@@ -74,13 +74,17 @@ func judge(resp *http.Response, body []byte, sent int) verdict {
 	return v
 }
 
+// keptAndTried ends the reasons for trying again. Check, which keeps nothing,
+// leaves it out.
+const keptAndTried = "; everything is kept and tried again"
+
 func judgeStatus(status int, words string) (outcome, string) {
 	say := func(what string) string { return fmt.Sprintf("%d from receiver: %s", status, what) }
 	switch status {
 	case 408, 500, 502, 503, 504:
-		return retryLater, say("not available; everything is kept and tried again")
+		return retryLater, say("not available" + keptAndTried)
 	case 429:
-		return retryLater, say("too many requests; everything is kept and tried again")
+		return retryLater, say("too many requests" + keptAndTried)
 	case 413:
 		return tooLarge, say("request too large")
 	case 400:
@@ -315,7 +319,7 @@ func proxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Resp
 // is told: its text may hold an address with credentials or bytes of an answer.
 func judgeError(err error, host string) verdict {
 	retry := func(what string) verdict {
-		return verdict{outcome: retryLater, reason: what + " (" + host + "); everything is kept and tried again"}
+		return verdict{outcome: retryLater, reason: what + " (" + host + ")" + keptAndTried}
 	}
 	hold := func(what string) verdict { return verdict{outcome: holdAll, reason: what} }
 

@@ -375,5 +375,5 @@ func Check(ctx context.Context, cfg Config) error {
 	case stopped:
 		return fmt.Errorf("%w: %w", ErrUnreachable, ctx.Err())
 	}
-	return fmt.Errorf("%w: %s", ErrUnreachable, v.reason)
+	return fmt.Errorf("%w: %s", ErrUnreachable, strings.TrimSuffix(v.reason, keptAndTried))
 }

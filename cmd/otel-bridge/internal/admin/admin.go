@@ -59,16 +59,8 @@ type Server struct {
 	done chan error
 }
 
-// Listen opens the TCP door.
-func Listen(addr string, h http.Handler) (*Server, error) {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	return serve(ln, h), nil
-}
-
-func serve(ln net.Listener, h http.Handler) *Server {
+// Serve opens a door on a listener, which it closes in the end.
+func Serve(ln net.Listener, h http.Handler) *Server {
 	s := &Server{
 		srv: &http.Server{
 			Handler:           h,

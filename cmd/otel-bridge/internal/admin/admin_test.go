@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,10 +37,11 @@ func TestReadinessSaysItsReasonsAndHealthStaysUp(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	n := prometheus.NewGauge(prometheus.GaugeOpts{Name: "otel_bridge_up"})
 	reg.MustRegister(n)
-	s, err := Listen("127.0.0.1:0", Handler(func() Health { return h }, reg))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := Serve(ln, Handler(func() Health { return h }, reg))
 	defer func() {
 		if err := s.Close(context.Background()); err != nil {
 			t.Error(err)

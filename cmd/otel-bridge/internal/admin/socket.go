@@ -54,7 +54,7 @@ func ListenControl(dataDir string, h http.Handler) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return serve(ln, h), nil
+	return Serve(ln, h), nil
 }
 
 // shortDir makes a private directory with a short name for the socket.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/version"
@@ -119,9 +120,20 @@ func (s *capturing) Pull(ctx context.Context, limit int) (telemetry.Progress, er
 	return p, s.c.damaged(ctx, s.Session)
 }
 
-// watch finds, watches and reads sessions until ctx ends.
+// lastLook is the most that reading what is there at the end may take, and share
+// of the shutdown's time.
+func (c *capturer) lastLook() time.Duration { return min(c.cfg.ShutdownTimeout/4, 3*time.Second) }
+
+// watch finds, watches and reads sessions until ctx ends, and then, unless that
+// has the cause errNoLook, what had been written by then.
 func (c *capturer) watch(ctx context.Context) {
-	done := make(chan struct{})
+	pulling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	pulled, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		c.keeper.run(pulling, captureWorkers)
+		close(pulled)
+	}()
 	for _, src := range c.cfg.Sources {
 		w := newWatcher(src.DSH.Path, c.log, func(ledgers []jsonl.Ledger) {
 			c.keeper.offer(ledgers, src.DSH.StartAt == "now")
@@ -132,10 +144,20 @@ func (c *capturer) watch(ctx context.Context) {
 			done <- struct{}{}
 		}()
 	}
-	c.keeper.run(ctx, captureWorkers)
+	<-ctx.Done()
+	if errors.Is(context.Cause(ctx), errNoLook) {
+		stop()
+	}
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.lastLook())
+	defer cancel()
 	for range c.cfg.Sources {
 		<-done
 	}
+	if pulling.Err() == nil {
+		c.keeper.settled(looking)
+	}
+	stop()
+	<-pulled
 }
 
 // CaptureFiles captures finished ledgers that have been verified, parents

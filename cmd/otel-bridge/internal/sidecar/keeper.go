@@ -498,14 +498,15 @@ func (k *keeper) judge(t *target, err error) {
 			k.releaseOldest()
 		}
 		if wasHeld != "" {
-			k.log.Info("session is understood again and goes on", "file", shown(t.path))
+			k.log.Info("session is held no longer and goes on", "file", shown(t.path))
 		}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	case errors.As(err, &held):
 		// Tried again when the file changes; the message comes once.
 		t.held = held.Code
 		if wasHeld != held.Code {
-			k.log.Warn("session is held: its ledger is not understood from here on; it is tried again when it changes",
+			level, why := whyHeld(held.Code)
+			k.log.Log(context.Background(), level, "session is held: "+why,
 				"file", shown(t.path), "seq", held.Seq, "code", held.Code, "error", told(held.Err, t.path))
 		}
 		var corrupt *jsonl.CorruptError
@@ -528,6 +529,19 @@ func (k *keeper) judge(t *target, err error) {
 		t.retry = time.Now().Add(retryAfter)
 		k.log.Warn("session cannot be read now; it is tried again", "file", shown(t.path), "error", told(err, t.path))
 	}
+}
+
+// whyHeld says what a hold is, and what ends it.
+func whyHeld(code string) (slog.Level, string) {
+	switch code {
+	case telemetry.CodeOperator:
+		return slog.LevelInfo, "an operator has held it; `sessions accept` lets it go on"
+	case telemetry.CodeDiverged:
+		return slog.LevelWarn, "its past is not what was captured; `sessions accept` lets it go on from the last common point"
+	case telemetry.CodeGeneration:
+		return slog.LevelWarn, "its newer format does not follow what was captured; `sessions accept` captures it from its beginning"
+	}
+	return slog.LevelWarn, "its ledger is not understood from here on; it is tried again when it changes"
 }
 
 // shown names a ledger in the log: without the directories above the session's
@@ -691,4 +705,18 @@ func (k *keeper) counts() (all, held int) {
 		}
 	}
 	return len(k.targets), held
+}
+
+// waitForOperator counts the ledgers that are held until an operator says so.
+func (k *keeper) waitForOperator() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := 0
+	for _, t := range k.targets {
+		switch t.held {
+		case telemetry.CodeOperator, telemetry.CodeDiverged, telemetry.CodeGeneration:
+			n++
+		}
+	}
+	return n
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -30,17 +31,33 @@ type RunOptions struct {
 // Run is the sidecar: it lives from generation to generation, each with one
 // configuration, until ctx ends. What is done stands in the data directory, so
 // going from one generation to the next is a restart without a new process.
+//
+// A configuration that cannot be started with (its data directory cannot be
+// opened, its address is taken) is given up for the last good one.
 func Run(ctx context.Context, cfg *config.Config, o RunOptions) error {
+	var good *config.Config // what ran before cfg
 	for {
 		g := &generation{cfg: cfg, opts: o, log: o.Logger(cfg), reload: make(chan *config.Config, 1), tap: newTap()}
 		next, err := g.run(ctx)
-		if err != nil || next == nil {
+		var start *startError
+		switch {
+		case errors.As(err, &start) && good != nil:
+			g.log.Error("the configuration was not taken; the last one goes on", "error", start.err)
+			cfg, good = good, nil
+		case err != nil || next == nil:
 			return err
+		default:
+			cfg, good = next, cfg
+			g.log.Info("the configuration was read again and holds from now on")
 		}
-		cfg = next
-		g.log.Info("the configuration was read again and holds from now on")
 	}
 }
+
+// startError says why a generation could not begin. It has done nothing then.
+type startError struct{ err error }
+
+func (e *startError) Error() string { return e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
 
 // generation is the sidecar under one configuration.
 type generation struct {
@@ -50,7 +67,32 @@ type generation struct {
 	reload chan *config.Config
 	tap    *tap
 	p      *Pipeline // nil under DISABLED
+	dir    os.FileInfo
 }
+
+// moved says that the data directory is not where it was opened. What is open goes
+// on being written to, so it may come back; a new process would not find it.
+func (g *generation) moved() error {
+	if now, err := os.Stat(g.cfg.Outbox.Dir); err == nil && os.SameFile(now, g.dir) {
+		return nil
+	}
+	return errors.New("the data directory was moved or removed while it is in use: put it back")
+}
+
+// guard says in the log when the data directory is moved, and when it is back.
+func (g *generation) guard(was error) error {
+	now := g.moved()
+	switch {
+	case now != nil && was == nil:
+		g.log.Error(now.Error(), "data", g.cfg.Outbox.Dir)
+	case now == nil && was != nil:
+		g.log.Info("the data directory is back", "data", g.cfg.Outbox.Dir)
+	}
+	return now
+}
+
+// guardEvery is how often the data directory is looked for.
+const guardEvery = 2 * time.Second
 
 // run lasts until ctx ends or another configuration is there, which it returns.
 func (g *generation) run(ctx context.Context) (next *config.Config, err error) {
@@ -60,20 +102,32 @@ func (g *generation) run(ctx context.Context) (next *config.Config, err error) {
 	if g.opts.DryRun != nil && g.cfg.Mode != telemetry.Disabled {
 		return nil, g.dryRun(ctx)
 	}
+	// The address comes first: what the data directory is told of stays told.
+	health, err := g.bind()
+	if err != nil {
+		return nil, &startError{err}
+	}
+	closeDoors := func() error { return closeListener(health) }
+	defer func() { err = errors.Join(err, closeDoors()) }()
 	if g.cfg.Mode != telemetry.Disabled {
 		g.p, err = OpenPipeline(g.cfg, PipelineOptions{Log: g.log, Instance: "otel-bridge run", Tap: g.tap.publish})
 		if err != nil {
-			return nil, Explain(err)
+			return nil, &startError{Explain(err)}
+		}
+		g.dir, err = os.Stat(g.cfg.Outbox.Dir)
+		if err != nil {
+			return nil, errors.Join(&startError{err}, g.p.Close())
 		}
 		defer func() { err = errors.Join(err, g.p.Close()) }()
 	} else if g.opts.DryRun == nil {
 		g.withdraw()
 	}
-	closeDoors, err := g.openDoors()
+	doors, err := g.openDoors(health)
 	if err != nil {
-		return nil, err
+		return nil, &startError{err}
 	}
-	defer func() { err = errors.Join(err, closeDoors()) }()
+	closeDoors = func() error { return nil }
+	defer func() { err = errors.Join(err, doors()) }()
 
 	if g.p == nil {
 		g.log.Info("the mode is DISABLED: nothing is read, kept or sent; waiting")
@@ -84,8 +138,17 @@ func (g *generation) run(ctx context.Context) (next *config.Config, err error) {
 
 // wait returns another configuration, or nil when ctx has ended.
 func (g *generation) wait(ctx context.Context) *config.Config {
+	var tick <-chan time.Time
+	if g.p != nil {
+		t := time.NewTicker(guardEvery)
+		defer t.Stop()
+		tick = t.C
+	}
+	var moved error
 	for {
 		select {
+		case <-tick:
+			moved = g.guard(moved)
 		case <-ctx.Done():
 			return nil
 		case next := <-g.reload:
@@ -127,8 +190,8 @@ func (g *generation) work(ctx context.Context) (*config.Config, error) {
 	delivered := make(chan error, 1)
 	go func() { delivered <- p.Deliverer.Run(delivering) }()
 
-	capturing, stopCapture := context.WithCancel(ctx)
-	defer stopCapture()
+	capturing, stopCapture := context.WithCancelCause(ctx)
+	defer stopCapture(nil)
 	captured := make(chan struct{})
 	go func() {
 		defer close(captured)
@@ -142,23 +205,26 @@ func (g *generation) work(ctx context.Context) (*config.Config, error) {
 	case next = <-stopped:
 	case err := <-delivered:
 		// Delivery ends by itself only when the data directory fails.
-		stopCapture()
+		stopCapture(errNoLook)
 		<-captured
 		<-stopped
 		return nil, fmt.Errorf("delivery has ended: %w", err)
 	}
 	stopping := time.Now()
-	stopCapture()
-	<-captured
 	why := "stop"
 	if next != nil {
 		why = "reload"
+		stopCapture(errNoLook) // what has come meanwhile is the next configuration's
 	}
+	<-captured
 	err := p.Stopped(why)
 	err = errors.Join(err, g.flush(context.WithoutCancel(ctx), stopping, next != nil))
 	stopDelivery()
 	return next, errors.Join(err, <-delivered)
 }
+
+// errNoLook ends capture where it stands: ledgers are not looked at once more.
+var errNoLook = errors.New("capture ends where it stands")
 
 // flush delivers what is pending within the shutdown's deadline. A receiver
 // that has to be mended first is not waited for, and neither is any when only
@@ -184,8 +250,28 @@ func (g *generation) flush(ctx context.Context, stopping time.Time, reloading bo
 // shutdownMargin is what closing needs of the deadline.
 func shutdownMargin(d time.Duration) time.Duration { return min(d/5, 2*time.Second) }
 
-// openDoors opens health and control, and returns what closes them.
-func (g *generation) openDoors() (closeAll func() error, err error) {
+// bind takes the address of the health listener; nil where there is none.
+func (g *generation) bind() (net.Listener, error) {
+	if g.cfg.Admin.Listen == "" {
+		return nil, nil
+	}
+	ln, err := net.Listen("tcp", g.cfg.Admin.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("health listener: %w; set admin.listen to another address, or to \"\" for none", err)
+	}
+	return ln, nil
+}
+
+func closeListener(ln net.Listener) error {
+	if ln == nil {
+		return nil
+	}
+	return ln.Close()
+}
+
+// openDoors opens health, where it has a listener, and control, and returns what
+// closes them.
+func (g *generation) openDoors(health net.Listener) (closeAll func() error, err error) {
 	var doors []*admin.Server
 	closeAll = func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -199,20 +285,16 @@ func (g *generation) openDoors() (closeAll func() error, err error) {
 		}
 		return err
 	}
-	if g.cfg.Admin.Listen != "" {
-		d, err := admin.Listen(g.cfg.Admin.Listen, admin.Handler(g.health, g.metrics()))
-		if err != nil {
-			return nil, fmt.Errorf("health listener: %w; set admin.listen to another address, or to \"\" for none", err)
-		}
-		doors = append(doors, d)
-		g.log.Info("health and metrics", "address", d.Addr().String())
-	}
 	if g.p != nil {
 		d, err := admin.ListenControl(g.cfg.Outbox.Dir, admin.ControlHandler(g))
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("control socket: %w", err), closeAll())
+			return nil, fmt.Errorf("control socket: %w", err)
 		}
 		doors = append(doors, d)
+	}
+	if health != nil {
+		doors = append(doors, admin.Serve(health, admin.Handler(g.health, g.metrics())))
+		g.log.Info("health and metrics", "address", health.Addr().String())
 	}
 	return closeAll, nil
 }
@@ -224,6 +306,9 @@ func (g *generation) health() admin.Health {
 		return h
 	}
 	s := g.p.Outbox.Stats()
+	if err := g.moved(); err != nil {
+		h.Reasons = append(h.Reasons, err.Error())
+	}
 	if s.Full {
 		h.Reasons = append(h.Reasons, "the data directory is full: intake has stopped until there is room")
 	}
@@ -236,8 +321,13 @@ func (g *generation) health() admin.Health {
 	if state := g.p.Deliverer.State(); !state.Ready() {
 		h.Warnings = append(h.Warnings, "receiver "+state.Status.String()+": "+state.Reason)
 	}
-	if _, held := g.p.keeper.counts(); held > 0 {
-		h.Warnings = append(h.Warnings, fmt.Sprintf("%d sessions are held: their ledgers are not understood", held))
+	_, held := g.p.keeper.counts()
+	operator := g.p.keeper.waitForOperator()
+	if n := held - operator; n > 0 {
+		h.Warnings = append(h.Warnings, fmt.Sprintf("%d sessions are held: their ledgers are not understood", n))
+	}
+	if operator > 0 {
+		h.Warnings = append(h.Warnings, fmt.Sprintf("%d sessions are held: an operator has held them, or has to look at them", operator))
 	}
 	return h
 }

@@ -90,6 +90,9 @@ func (w *watcher) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+			if !errors.Is(context.Cause(ctx), errNoLook) {
+				w.scanRoot(map[string]bool{}) // what was written in the last moment
+			}
 			return
 		case e, ok := <-events:
 			if ok {
@@ -239,7 +242,7 @@ func (w *watcher) discoverError(err error) {
 	var mixed *jsonl.MixedRootError
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		w.once("the sessions root is not there yet; it is waited for", "path", w.root)
+		w.once("the sessions root is not there; it is waited for", "path", w.root)
 	case errors.As(err, &mixed):
 		w.once("the sessions root holds sessions in both encodings", "path", w.root)
 	default:
@@ -359,7 +362,7 @@ func (w *watcher) scanDir(dir string, below int) {
 	}
 	w.watchTree(dir, below)
 	ledgers, err := jsonl.Discover(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // removed meanwhile
 		w.discoverError(err)
 	}
 	for _, l := range ledgers {

@@ -1,0 +1,189 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/cli"
+)
+
+// operate runs a command of an operator on the rig's data directory.
+func (r *rig) operate(args ...string) string {
+	r.t.Helper()
+	var out, errs bytes.Buffer
+	code := cli.Run(context.Background(), append(args, "--data-dir", r.data()), nil, &out, &errs, func(string) (string, bool) { return "", false })
+	if code != 0 {
+		r.t.Fatalf("%v: exit code %d\n%s%s", args, code, out.Bytes(), errs.Bytes())
+	}
+	return out.String()
+}
+
+func (r *rig) signal(s syscall.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// logs counts what stands in the log.
+func (r *rig) logs(text string) int { return bytes.Count(r.log.bytes(), []byte(text)) }
+
+func TestOperatorsHoldIsSaidToBeOne(t *testing.T) {
+	r := newRig(t)
+	r.write(r.path("s"), head("s"), rows(0, 2))
+	r.start()
+	r.awaitEvents("s", 2)
+	r.operate("sessions", "hold", "s")
+	r.awaitLog(`level=INFO msg="session is held: an operator has held it;.*seq=3 code=operator`)
+	if page := r.page("/healthz"); !strings.Contains(page, "1 sessions are held: an operator") {
+		t.Errorf("healthz: %s", page)
+	}
+	r.write(r.path("s"), rows(3, 4))
+	r.operate("sessions", "accept", "s")
+	r.awaitLog("session is held no longer")
+	r.awaitEvents("s", 4)
+	r.once("s", 4)
+	if page := r.page("/healthz"); strings.Contains(page, "held") {
+		t.Errorf("healthz: %s", page)
+	}
+	r.stop()
+	if r.logs("not understood") > 0 {
+		t.Errorf("the log speaks of a ledger that is not understood\n%s", r.log.bytes())
+	}
+}
+
+// Directories that come and go below the root are none of the root's business.
+func TestVanishingDirectoriesAreNotTheRoot(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	for i := range 400 {
+		project := filepath.Join(r.root, fmt.Sprint("q", i%3))
+		session := filepath.Join(project, "s")
+		if err := os.MkdirAll(session, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(project); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.write(r.path("last"), head("last"), rows(0, 0))
+	r.awaitEvents("last", 0)
+	r.stop()
+	for _, wrong := range []string{"root is not there", "cannot be read"} {
+		if r.logs(wrong) > 0 {
+			t.Errorf("logged %q\n%s", wrong, r.log.bytes())
+		}
+	}
+}
+
+func TestMovedDataDirectoryIsSaidAndMayComeBack(t *testing.T) {
+	r := newRig(t)
+	r.write(r.path("s"), head("s"), rows(0, 2))
+	r.start()
+	r.awaitEvents("s", 2)
+	away := r.data() + ".away"
+	r.rename(r.data(), away)
+	r.awaitLog(`level=ERROR msg="the data directory was moved or removed`)
+	if page := r.page("/readyz"); !strings.Contains(page, `"status":"not ready"`) || !strings.Contains(page, "moved or removed") {
+		t.Errorf("readyz: %s", page)
+	}
+	r.write(r.path("s"), rows(3, 5))
+	r.awaitEvents("s", 5)
+	r.rename(away, r.data())
+	r.awaitLog("the data directory is back")
+	if page := r.page("/readyz"); !strings.Contains(page, `"status":"ok"`) {
+		t.Errorf("readyz: %s", page)
+	}
+	r.stop()
+	r.once("s", 5)
+	r.audit(r.root)
+}
+
+// A configuration that is well-formed and cannot be started with leaves the last
+// good one in place, as one that is not understood does.
+func TestReloadThatCannotStartKeepsTheLastGood(t *testing.T) {
+	r := newRig(t)
+	r.write(r.path("s"), head("s"), rows(0, 0))
+	r.start()
+	r.awaitEvents("s", 0)
+	good := r.file(r.cfg)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	file := filepath.Join(r.dir, "a-file")
+	r.write(file, "not a directory\n")
+	noDir := strings.NewReplacer(fmt.Sprintf("dir: %q", r.data()), fmt.Sprintf("dir: %q", filepath.Join(file, "data")))
+	noAddress := strings.NewReplacer("127.0.0.1:0", taken.Addr().String())
+	// The last of them has narrower consent too: the data directory must not be told
+	// of a mode that never ran.
+	narrower := strings.NewReplacer("127.0.0.1:0", taken.Addr().String(), "mode: FULL", "mode: FEEDBACK_ONLY")
+	for i, change := range []*strings.Replacer{noDir, noAddress, narrower} {
+		bad := change.Replace(good)
+		if bad == good {
+			t.Fatal("nothing is bad in it")
+		}
+		if err := os.WriteFile(r.cfg, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.signal(syscall.SIGHUP)
+		r.poll(fmt.Sprint("configuration ", i, " not taken, and the last one started again"), func() bool {
+			return r.logs("the configuration was not taken; the last one goes on") == i+1 && r.logs("msg=started") == i+2
+		})
+		r.write(r.path("s"), row(i+1, "goes on"))
+		r.awaitEvents("s", int64(i+1))
+	}
+	if err := os.WriteFile(r.cfg, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.signal(syscall.SIGHUP)
+	r.awaitLog("the configuration was read again and holds from now on(?s:.*)msg=started")
+	r.write(r.path("s"), row(4, "and on"))
+	r.awaitEvents("s", 4)
+	r.stop()
+	r.once("s", 4)
+	r.audit(r.root)
+	if n := r.ops("bridge.mode_changed", ""); n != 0 {
+		t.Errorf("%d changes of mode were told", n)
+	}
+}
+
+// What is in the ledger before SIGTERM comes is captured, also when there was no
+// time to be told of it.
+func TestLedgersAreLookedAtOnceMoreAtTheEnd(t *testing.T) {
+	r := newRig(t)
+	r.write(r.path("s"), head("s"), rows(0, 0))
+	const lives = 8
+	for life := range lives {
+		r.start()
+		r.awaitEvents("s", int64(life))
+		// Stopped, it learns of the file and of its own end at the same moment.
+		r.signal(syscall.SIGSTOP)
+		r.write(r.path("s"), row(life+1, "in the last moment"))
+		r.write(r.path(fmt.Sprint("new", life)), head(fmt.Sprint("new", life)), rows(0, 1))
+		r.signal(syscall.SIGTERM)
+		r.signal(syscall.SIGCONT)
+		select {
+		case <-r.done:
+		case <-time.After(scriptPatience):
+			t.Fatalf("the program does not end\n%s", r.log.bytes())
+		}
+		if code := r.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Fatalf("exit code %d\n%s", code, r.log.bytes())
+		}
+		r.once("s", int64(life+1))
+		r.once(fmt.Sprint("new", life), 1)
+	}
+	r.audit(r.root)
+}
