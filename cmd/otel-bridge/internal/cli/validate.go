@@ -81,6 +81,8 @@ func (a *app) permissions(cfg *config.Config) []config.Problem {
 			fmt.Fprintf(a.stderr, "warning: sources: %s is not there yet; it will be waited for\n", src.DSH.Path)
 		case err != nil:
 			out = append(out, config.Problem{Key: "sources", Message: err.Error()})
+		case sidecar.Misplaced(src.DSH.Path):
+			fmt.Fprintf(a.stderr, "warning: sources: %s has session files, but none at PROJECT/SESSION/session.jsonl; run does not read them, export does\n", src.DSH.Path)
 		}
 	}
 	st, err := os.Stat(cfg.Outbox.Dir)

@@ -80,6 +80,9 @@ func (w *watcher) run(ctx context.Context) {
 	defer w.closeNotify()
 
 	pause := w.scanAll(false)
+	if len(w.seen) == 0 && Misplaced(w.root) {
+		w.log.Warn("the sessions root has session files, but none at PROJECT/SESSION/session.jsonl; they are not read", "path", w.root)
+	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
@@ -119,6 +122,16 @@ func (w *watcher) run(ctx context.Context) {
 		}
 		timer.Reset(pause)
 	}
+}
+
+// Misplaced tells whether a root has ledgers, but only where DSH puts none: they
+// can be exported by name, and are not watched.
+func Misplaced(root string) bool {
+	if placed, err := jsonl.DiscoverRoot(root); err != nil || len(placed) > 0 {
+		return false
+	}
+	all, _ := jsonl.Discover(root) // what cannot be read is said elsewhere
+	return len(all) > 0
 }
 
 func (w *watcher) startNotify() {
