@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -552,50 +553,93 @@ func AppendString(dst, raw []byte) []byte {
 		return dst
 	}
 	in := raw[1 : len(raw)-1]
+	if utf8.Valid(in) {
+		return appendUnescaped(dst, in)
+	}
 	for len(in) > 0 {
 		n := bytes.IndexByte(in, '\\')
 		if n < 0 {
 			return appendValidUTF8(dst, in)
 		}
 		dst = appendValidUTF8(dst, in[:n])
-		in = in[n:]
-		if len(in) < 2 {
+		if dst, in = appendEscape(dst, in[n:]); in == nil {
 			return dst
 		}
-		c := in[1]
-		switch c {
-		case 'b':
-			c = '\b'
-		case 'f':
-			c = '\f'
-		case 'n':
-			c = '\n'
-		case 'r':
-			c = '\r'
-		case 't':
-			c = '\t'
-		case 'u':
-			r, _ := hex4(in, 2)
-			in = in[min(6, len(in)):]
-			if utf16.IsSurrogate(r) {
-				low, ok := rune(0), false
-				if len(in) >= 6 && in[0] == '\\' && in[1] == 'u' {
-					low, ok = hex4(in, 2)
-				}
-				if pair := utf16.DecodeRune(r, low); ok && pair != utf8.RuneError {
-					r = pair
-					in = in[6:]
-				} else {
-					r = utf8.RuneError
-				}
-			}
-			dst = utf8.AppendRune(dst, r)
-			continue
-		}
-		dst = append(dst, c)
-		in = in[2:]
 	}
 	return dst
+}
+
+// appendUnescaped is AppendString for the inside of a string that is valid UTF-8.
+// It copies eight bytes at a time until an escape is among them: the text of
+// ledgers, mostly code, has one in each line.
+func appendUnescaped(dst, in []byte) []byte {
+	dst = slices.Grow(dst, len(in)+8) // what is meant is never longer than how it is written
+	for len(in) >= 8 {
+		w := binary.LittleEndian.Uint64(in)
+		at := len(dst)
+		dst = dst[:at+8]
+		binary.LittleEndian.PutUint64(dst[at:], w)
+		s := w ^ (ones * '\\')
+		// The lowest set bit is exact: borrows only disturb bytes above it.
+		m := (s - ones) &^ s & highs
+		if m == 0 {
+			in = in[8:]
+			continue
+		}
+		n := bits.TrailingZeros64(m) >> 3
+		if dst, in = appendEscape(dst[:at+n], in[n:]); in == nil {
+			return dst
+		}
+	}
+	for len(in) > 0 {
+		if in[0] == '\\' {
+			if dst, in = appendEscape(dst, in); in == nil {
+				return dst
+			}
+			continue
+		}
+		dst = append(dst, in[0])
+		in = in[1:]
+	}
+	return dst
+}
+
+// appendEscape appends what the escape at the start of in means, and returns what
+// follows it: nil where in ends within the escape.
+func appendEscape(dst, in []byte) ([]byte, []byte) {
+	if len(in) < 2 {
+		return dst, nil
+	}
+	c := in[1]
+	switch c {
+	case 'b':
+		c = '\b'
+	case 'f':
+		c = '\f'
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
+	case 't':
+		c = '\t'
+	case 'u':
+		r, _ := hex4(in, 2)
+		in = in[min(6, len(in)):]
+		if utf16.IsSurrogate(r) {
+			low, ok := rune(0), false
+			if len(in) >= 6 && in[0] == '\\' && in[1] == 'u' {
+				low, ok = hex4(in, 2)
+			}
+			if pair := utf16.DecodeRune(r, low); ok && pair != utf8.RuneError {
+				r = pair
+				in = in[6:]
+			} else {
+				r = utf8.RuneError
+			}
+		}
+		return utf8.AppendRune(dst, r), in
+	}
+	return append(dst, c), in[2:]
 }
 
 func appendValidUTF8(dst, s []byte) []byte {
