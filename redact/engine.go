@@ -3,8 +3,10 @@ package redact
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -183,6 +185,26 @@ func (c *composer) add(p *Policy, depth int) error {
 	return nil
 }
 
+// compileAll checks and compiles rules, on all cores: it is most of a program's
+// start.
+func compileAll(rules []*composed) ([]*rule, []error) {
+	compiled, errs := make([]*rule, len(rules)), make([]error, len(rules))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(rules); i = int(next.Add(1)) - 1 {
+				r := rules[i]
+				if errs[i] = r.check(); errs[i] == nil {
+					compiled[i], errs[i] = compile(r.Rule, i, r.Rank)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return compiled, errs
+}
+
 func (c *composer) finish(e *Engine) error {
 	for _, t := range c.targeted {
 		i, ok := c.index[t.rule]
@@ -206,18 +228,18 @@ func (c *composer) finish(e *Engine) error {
 		digests = append(digests, r.digest())
 	}
 	byID := map[string]*rule{}
+	var on []*composed
 	for i := range c.rules {
-		r := &c.rules[i]
-		if off[r.ID] || r.OptIn && !c.enabled[r.ID] {
-			continue
+		if r := &c.rules[i]; !off[r.ID] && (!r.OptIn || c.enabled[r.ID]) {
+			on = append(on, r)
 		}
-		if err := r.check(); err != nil {
-			return ruleError(r.policy, r.ID, err)
+	}
+	compiled, errs := compileAll(on)
+	for i, r := range on {
+		if errs[i] != nil {
+			return ruleError(r.policy, r.ID, errs[i])
 		}
-		k, err := compile(r.Rule, len(e.rules), r.Rank)
-		if err != nil {
-			return ruleError(r.policy, r.ID, err)
-		}
+		k := compiled[i]
 		for _, x := range r.Examples {
 			e.examples = append(e.examples, policyExample{r.policy, r.ID, x})
 		}

@@ -76,6 +76,8 @@ type Rule struct {
 	Version int
 	// Rank decides which rule names a text that several match: the lower.
 	Rank Rank
+
+	compiled *regexp.Regexp // Regex, once it has been checked
 }
 
 // Within names objects by the value of one member, and the members of which
@@ -398,10 +400,23 @@ func (a *tomlAllow) allowlist() (Allowlist, error) {
 	return out, nil
 }
 
+// expression compiles Regex, once: a policy is checked when it is read and again
+// when an engine is made of it, and compiling takes most of a program's start.
+func (r *Rule) expression() (*regexp.Regexp, error) {
+	if r.compiled == nil || r.compiled.String() != r.Regex {
+		re, err := regexp.Compile(r.Regex)
+		if err != nil {
+			return nil, err
+		}
+		r.compiled = re
+	}
+	return r.compiled, nil
+}
+
 // check finds what is wrong with a rule on its own.
 func (r *Rule) check() error {
 	if r.Regex != "" {
-		re, err := regexp.Compile(r.Regex)
+		re, err := r.expression()
 		if err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func compile(r Rule, index int, precedence Rank) (*rule, error) {
 	if r.Regex == "" || c.native {
 		return c, nil
 	}
-	re, err := regexp.Compile(r.Regex)
+	re, err := r.expression()
 	if err != nil {
 		return nil, err
 	}

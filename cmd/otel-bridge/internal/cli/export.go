@@ -34,7 +34,10 @@ receiver was not available).`,
 	flags := a.configFile(c).pipeline()
 	c.Flags().DurationVar(&timeout, "timeout", 60*time.Second, "for delivery")
 	return a.lasting(c, func(ctx context.Context, args []string) (err error) {
+		a.limitMemory()
+		started := startQuietly()
 		cfg, err := flags.load(config.Options{})
+		started()
 		if err != nil {
 			return err
 		}
@@ -45,7 +48,6 @@ receiver was not available).`,
 			return usagef("export: --timeout must be more than zero")
 		}
 		log := a.logger(cfg)
-		a.limitMemory()
 		a.warn(cfg)
 		paths, stdin, err := a.spool(args)
 		if err != nil {

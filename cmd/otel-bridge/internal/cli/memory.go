@@ -14,3 +14,11 @@ func (a *app) limitMemory() {
 		debug.SetMemoryLimit(softMemory)
 	}
 }
+
+// startQuietly lets the heap grow while the program starts, and returns what ends
+// that: what is made then, the rules above all, stays, and the collector would look
+// for garbage at every 4 MiB of it.
+func startQuietly() (started func()) {
+	percent := debug.SetGCPercent(400)
+	return func() { debug.SetGCPercent(percent) }
+}
