@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/otel-bridge/otel-bridge/internal/conformance"
 )
 
 func TestConformanceFork(t *testing.T) {
@@ -25,9 +27,9 @@ func TestConformanceFork(t *testing.T) {
 	d := dialect(t, 3)
 	now := time.UnixMilli(1_800_000_000_000)
 	codes := map[string]Code{"INVALID_BOUNDARY": CodeForkBoundary, "OPEN_TURN": CodeForkOpenTurn}
-	count := newTally(t, "fork")
+	count := conformance.New(t, "fork")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			header, rows := edited(t, fixture(t, tab.Logs[c.Log]), c.Edits)
 			h, err := d.ParseHeader([]byte(header))
 			if err != nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
+
+	"github.com/otel-bridge/otel-bridge/internal/conformance"
 )
 
 func TestConformanceBoundary(t *testing.T) {
@@ -16,9 +18,9 @@ func TestConformanceBoundary(t *testing.T) {
 		}
 	}
 	table(t, "boundary", &tab)
-	count := newTally(t, "boundary")
+	count := conformance.New(t, "boundary")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			d := dialect(t, 3)
 			_, rows := edited(t, fixture(t, tab.Logs[c.Log]), c.Edits)
 			events := decodeRows(t, d, rows)
@@ -97,9 +99,9 @@ func TestConformanceUnfinishedWork(t *testing.T) {
 		}
 	}
 	table(t, "unfinished-work", &tab)
-	count := newTally(t, "unfinished-work")
+	count := conformance.New(t, "unfinished-work")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			d := dialect(t, 3)
 			log := tab.Logs[c.Log]
 			all := log.Lines

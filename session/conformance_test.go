@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/otel-bridge/otel-bridge/internal/conformance"
 )
 
 func TestConformanceHeader(t *testing.T) {
@@ -36,9 +38,9 @@ func TestConformanceHeader(t *testing.T) {
 		"framing": CodeHeaderFraming, "json": CodeHeaderJSON, "not-object": CodeHeaderNotObject,
 		"retired-policy-fields": CodeHeaderRetired, "not-session-header": CodeHeaderShape,
 	}
-	count := newTally(t, "header")
+	count := conformance.New(t, "header")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			var record []byte
 			switch {
 			case c.BytesHex != nil:
@@ -92,7 +94,7 @@ func TestConformanceHeader(t *testing.T) {
 		})
 	}
 	for _, c := range tab.AbsolutePaths {
-		count.run(t, "path "+c.Path, func(t *testing.T) {
+		count.Run(t, "path "+c.Path, func(t *testing.T) {
 			if IsAbsolutePath(c.Path, false) != c.Posix || IsAbsolutePath(c.Path, true) != c.Win32 {
 				t.Errorf("want %v on POSIX, %v on Windows", c.Posix, c.Win32)
 			}
@@ -198,9 +200,9 @@ func TestConformanceEventEnvelope(t *testing.T) {
 			t.Fatalf("the table has a new outcome %q", want.Outcome)
 		}
 	}
-	count := newTally(t, "event-envelope")
+	count := conformance.New(t, "event-envelope")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			check(t, dialect(t, 2), c.Row, c.ExpectedSeq, c.TS)
 			v3 := c.TS
 			if c.V3 != nil {
@@ -211,7 +213,7 @@ func TestConformanceEventEnvelope(t *testing.T) {
 	}
 	rows := lines(fixture(t, tab.FixtureEnvelopes.Log))[1:]
 	for i, want := range tab.FixtureEnvelopes.Events {
-		count.run(t, fmt.Sprintf("fixture/%d", i), func(t *testing.T) {
+		count.Run(t, fmt.Sprintf("fixture/%d", i), func(t *testing.T) {
 			var ev Event
 			if err := decodeAt(dialect(t, 3), rows[i], int64(i), &ev); err != nil {
 				t.Fatal(err)
@@ -241,9 +243,9 @@ func TestConformanceSourceEventSeqs(t *testing.T) {
 		}
 	}
 	table(t, "source-event-seqs", &tab)
-	count := newTally(t, "source-event-seqs")
+	count := conformance.New(t, "source-event-seqs")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			row := fmt.Sprintf(`{"type":"x/opaque","seq":%d,"time":0,"data":{}`, c.Seq)
 			if c.Field != nil {
 				row += `,"sourceEventSeqs":` + *c.Field
@@ -285,9 +287,9 @@ func TestConformanceNumber(t *testing.T) {
 		Printing []struct{ Lexeme, Text string }
 	}
 	table(t, "number", &tab)
-	count := newTally(t, "number")
+	count := conformance.New(t, "number")
 	for _, c := range tab.Printing {
-		count.run(t, c.Lexeme, func(t *testing.T) {
+		count.Run(t, c.Lexeme, func(t *testing.T) {
 			n, ok := ParseNumber([]byte(c.Lexeme))
 			if !ok {
 				t.Fatal("no number")
@@ -317,9 +319,9 @@ func TestConformanceRelationships(t *testing.T) {
 		}
 	}
 	table(t, "relationships", &tab)
-	count := newTally(t, "relationships")
+	count := conformance.New(t, "relationships")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			// The table's events are those of the version 1 codec, whatever
 			// the header says; extensions stand for what later versions add.
 			d := *dialect(t, 1)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/otel-bridge/otel-bridge/internal/conformance"
 	"github.com/otel-bridge/otel-bridge/session"
 	"github.com/otel-bridge/otel-bridge/session/jsonl"
 	"github.com/otel-bridge/otel-bridge/surface"
@@ -251,9 +252,9 @@ func (r *restored) close(t *testing.T) int {
 
 func TestConformancePromptAdmission(t *testing.T) {
 	table := readTable(t, "prompt-admission-cases.json")
-	count := newTally(t, "prompt-admission")
+	count := conformance.New(t, "prompt-admission")
 	for _, c := range table.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			var want struct {
 				ContentGeneration int64
 				Prompts           []struct {
@@ -389,9 +390,9 @@ var refusedByTrace = map[string]session.Code{
 // restored session says of its file, its closers, its messages and its requests.
 func TestConformanceRestore(t *testing.T) {
 	table := readTable(t, "restore-cases.json")
-	count := newTally(t, "restore")
+	count := conformance.New(t, "restore")
 	for _, c := range table.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			var want struct {
 				Outcome             string
 				Header              json.RawMessage
@@ -494,7 +495,7 @@ func TestConformanceRestore(t *testing.T) {
 				}
 				equalJSON(t, "additions", list(u.Additions), resolve(t, w.Additions, log, nil))
 			}
-			count.part(t, c.ID, "request context", func(t *testing.T) {
+			count.Part(t, c.ID, "request context", func(t *testing.T) {
 				context, err := r.requests.Context()
 				if err != nil {
 					t.Fatal(err)

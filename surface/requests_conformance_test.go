@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/otel-bridge/otel-bridge/internal/conformance"
 	"github.com/otel-bridge/otel-bridge/session"
 	"github.com/otel-bridge/otel-bridge/surface"
 )
@@ -95,9 +96,9 @@ func TestConformanceNumber(t *testing.T) {
 	if err := json.Unmarshal(text, &table); err != nil {
 		t.Fatal(err)
 	}
-	count := newTally(t, "number (requests)")
+	count := conformance.New(t, "number (requests)")
 	for _, c := range table.Derivation {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			seqs, requests := requestsOf(t, c.Lines)
 			if len(seqs) != len(c.Requests) {
 				t.Fatalf("%d requests, want %d", len(seqs), len(c.Requests))
@@ -134,7 +135,7 @@ func TestConformanceRequestReconstruction(t *testing.T) {
 		updates        []int64 // the request/tool-update events since
 	}
 	shared(t, "conformance", "runtime", "request-reconstruction") // or skip
-	count := newTally(t, "request-reconstruction")
+	count := conformance.New(t, "request-reconstruction")
 	for _, c := range []struct {
 		log  string
 		want []request
@@ -160,7 +161,7 @@ func TestConformanceRequestReconstruction(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-		count.run(t, c.log, func(t *testing.T) {
+		count.Run(t, c.log, func(t *testing.T) {
 			seqs, got := requestsOf(t, rows)
 			if len(seqs) != len(c.want) {
 				t.Fatalf("answers at %v, want %d", seqs, len(c.want))

@@ -83,7 +83,7 @@ func cmdTamper(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func tampered(kind, arg string, rec *logs.LogRecord) []*logs.LogRecord {
-	attrs := plainMap(rec.Attributes)
+	attrs := receiver.PlainMap(rec.Attributes)
 	op, _ := attrs["otel_bridge.op"].(string)
 	seq, isEvent := attrs["event.seq"].(int64)
 	mine := isEvent && op == "" && arg != "" && seq == int64(atoi(arg))
@@ -109,7 +109,7 @@ func tampered(kind, arg string, rec *logs.LogRecord) []*logs.LogRecord {
 			}
 		}
 		return []*logs.LogRecord{c}
-	case kind == "unlink" && op == "session.summary" && plainValue(rec.Body).(map[string]any)["span"] == int64(atoi(arg)):
+	case kind == "unlink" && op == "session.summary" && receiver.Plain(rec.Body).(map[string]any)["span"] == int64(atoi(arg)):
 		return nil
 	case kind == "unkey" && op == "bridge.started":
 		return nil

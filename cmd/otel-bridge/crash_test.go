@@ -249,10 +249,10 @@ func eachRow(requests []receiver.Request, fn func(request int, session string, s
 		for _, rl := range req.Logs.GetResourceLogs() {
 			for _, sl := range rl.GetScopeLogs() {
 				for _, rec := range sl.GetLogRecords() {
-					attrs := plainMap(rec.Attributes)
+					attrs := receiver.PlainMap(rec.Attributes)
 					session, _ := attrs["session.id"].(string)
 					if seq, ok := attrs["event.seq"].(int64); ok { // else the program's own
-						fn(i, session, seq, plainValue(rec.Body))
+						fn(i, session, seq, receiver.Plain(rec.Body))
 					}
 				}
 			}

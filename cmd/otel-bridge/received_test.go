@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	common "go.opentelemetry.io/proto/otlp/common/v1"
 	logs "go.opentelemetry.io/proto/otlp/logs/v1"
 
 	"github.com/otel-bridge/otel-bridge/internal/receiver"
@@ -42,44 +41,14 @@ func readReceived(path string) ([]received, error) {
 			for _, sl := range rl.ScopeLogs {
 				for _, rec := range sl.LogRecords {
 					out = append(out, received{
-						Resource: plainMap(rl.Resource.GetAttributes()), Scope: sl.Scope.GetName(),
-						Record: rec, Attrs: plainMap(rec.Attributes), Body: plainValue(rec.Body),
+						Resource: receiver.PlainMap(rl.Resource.GetAttributes()), Scope: sl.Scope.GetName(),
+						Record: rec, Attrs: receiver.PlainMap(rec.Attributes), Body: receiver.Plain(rec.Body),
 					})
 				}
 			}
 		}
 	}
 	return out, nil
-}
-
-func plainMap(kvs []*common.KeyValue) map[string]any {
-	m := make(map[string]any, len(kvs))
-	for _, kv := range kvs {
-		m[kv.GetKey()] = plainValue(kv.GetValue())
-	}
-	return m
-}
-
-func plainValue(v *common.AnyValue) any {
-	switch v := v.GetValue().(type) {
-	case *common.AnyValue_StringValue:
-		return v.StringValue
-	case *common.AnyValue_BoolValue:
-		return v.BoolValue
-	case *common.AnyValue_IntValue:
-		return v.IntValue
-	case *common.AnyValue_DoubleValue:
-		return v.DoubleValue
-	case *common.AnyValue_ArrayValue:
-		list := make([]any, len(v.ArrayValue.GetValues()))
-		for i, e := range v.ArrayValue.GetValues() {
-			list[i] = plainValue(e)
-		}
-		return list
-	case *common.AnyValue_KvlistValue:
-		return plainMap(v.KvlistValue.GetValues())
-	}
-	return nil
 }
 
 // samerecords A B checks that two sinks have the same records, by uid, with the

@@ -241,8 +241,8 @@ func (r *rig) received() []received {
 			for _, sl := range rl.GetScopeLogs() {
 				for _, rec := range sl.GetLogRecords() {
 					r.list = append(r.list, received{
-						Resource: plainMap(rl.Resource.GetAttributes()), Scope: sl.Scope.GetName(),
-						Record: rec, Attrs: plainMap(rec.Attributes), Body: plainValue(rec.Body),
+						Resource: receiver.PlainMap(rl.Resource.GetAttributes()), Scope: sl.Scope.GetName(),
+						Record: rec, Attrs: receiver.PlainMap(rec.Attributes), Body: receiver.Plain(rec.Body),
 					})
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/otel-bridge/otel-bridge/internal/conformance"
 	"github.com/otel-bridge/otel-bridge/session"
 )
 
@@ -52,9 +53,9 @@ func TestConformanceZstdFrame(t *testing.T) {
 	if len(tab.Cases) != 13 {
 		t.Errorf("%d cases", len(tab.Cases))
 	}
-	count := newTally(t, "zstd-frame")
+	count := conformance.New(t, "zstd-frame")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			var input []byte
 			switch in := c.Input; {
 			case in.Text != nil:
@@ -103,7 +104,7 @@ func TestConformanceZstdFrame(t *testing.T) {
 			if err != nil || len(got) != 1 || !bytes.Equal(got[0], input) {
 				t.Fatalf("what was encoded gives %d frames, %v", len(got), err)
 			}
-			count.part(t, c.ID, "bytes", func(t *testing.T) {
+			count.Part(t, c.ID, "bytes", func(t *testing.T) {
 				if c.FrameHex != "" && hex.EncodeToString(made) != c.FrameHex {
 					t.Errorf("%x", made)
 				}
@@ -152,9 +153,9 @@ func TestConformanceLogScan(t *testing.T) {
 	if len(tab.Cases) != 76 {
 		t.Errorf("%d cases", len(tab.Cases))
 	}
-	count := newTally(t, "log-scan")
+	count := conformance.New(t, "log-scan")
 	for _, c := range tab.Cases {
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			var text []byte
 			switch {
 			case c.Fixture != "":
@@ -311,12 +312,12 @@ func TestConformanceRecover(t *testing.T) {
 	if len(tab.Cases) != 122 {
 		t.Errorf("%d cases", len(tab.Cases))
 	}
-	count := newTally(t, "restore (recovery on disk)")
+	count := conformance.New(t, "restore (recovery on disk)")
 	for _, c := range tab.Cases {
 		if c.TS.Outcome != "restored" {
 			continue // what is refused is not recovered
 		}
-		count.run(t, c.ID, func(t *testing.T) {
+		count.Run(t, c.ID, func(t *testing.T) {
 			log, err := os.ReadFile(shared(t, "data", tab.Logs[c.Log]))
 			if err != nil {
 				t.Fatal(err)

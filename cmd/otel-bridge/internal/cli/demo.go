@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	common "go.opentelemetry.io/proto/otlp/common/v1"
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/sidecar"
@@ -301,7 +300,7 @@ func (d *demonstration) count() {
 			s.Ops++
 		}
 		if s.After == nil && attrs[telemetry.KeySessionID] == demoSession && attrs[telemetry.KeyEventType] == demoType {
-			if raw, err := json.Marshal(plain(r.Log.GetBody())); err == nil {
+			if raw, err := json.Marshal(receiver.Plain(r.Log.GetBody())); err == nil {
 				s.After = raw
 			}
 		}
@@ -313,33 +312,6 @@ func (d *demonstration) count() {
 		s.BeforeKill > 0 && s.AfterRestart > 0 &&
 		s.Received+s.Ops+s.Repeated == s.BeforeKill+s.AfterRestart &&
 		s.Left == 0 && s.Withheld == 0 && s.After != nil
-}
-
-// plain is an OTLP value as JSON knows it.
-func plain(v *common.AnyValue) any {
-	switch v := v.GetValue().(type) {
-	case *common.AnyValue_StringValue:
-		return v.StringValue
-	case *common.AnyValue_BoolValue:
-		return v.BoolValue
-	case *common.AnyValue_IntValue:
-		return v.IntValue
-	case *common.AnyValue_DoubleValue:
-		return v.DoubleValue
-	case *common.AnyValue_ArrayValue:
-		list := make([]any, len(v.ArrayValue.GetValues()))
-		for i, e := range v.ArrayValue.GetValues() {
-			list[i] = plain(e)
-		}
-		return list
-	case *common.AnyValue_KvlistValue:
-		m := make(map[string]any, len(v.KvlistValue.GetValues()))
-		for _, kv := range v.KvlistValue.GetValues() {
-			m[kv.GetKey()] = plain(kv.GetValue())
-		}
-		return m
-	}
-	return nil
 }
 
 func (d *demonstration) tell() error {
