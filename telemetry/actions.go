@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/otel-bridge/otel-bridge/session"
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
 // Key names the session in the outbox, as in EventKey; "" before the first Pull.
@@ -14,9 +15,9 @@ func (s *Session) Key() string { return s.key }
 // Hold keeps a session from being captured any further, over restarts too,
 // until it is accepted.
 func (s *Session) Hold(ctx context.Context) error {
-	return s.change(ctx, func() error {
+	return s.change(ctx, func() ([]outbox.Cursor, error) {
 		s.cur.held = &HeldError{Code: CodeOperator, Seq: s.cur.next}
-		return s.action(ctx, "hold", s.cur.next)
+		return nil, s.action(ctx, "hold", s.cur.next)
 	})
 }
 
@@ -25,31 +26,31 @@ func (s *Session) Hold(ctx context.Context) error {
 // incarnation, one that does not follow its older generation from its beginning.
 // A session that cannot be understood stays held.
 func (s *Session) Accept(ctx context.Context) error {
-	return s.change(ctx, func() error {
+	return s.change(ctx, func() ([]outbox.Cursor, error) {
 		s.cur.accepted = s.cur.held != nil && s.cur.held.Code == CodeDiverged
 		s.cur.held, s.cur.unplaced = nil, false
 		s.cur.fingerprint, s.quiet = "", ""
-		return s.action(ctx, "accept", s.cur.next)
+		return nil, s.action(ctx, "accept", s.cur.next)
 	})
 }
 
 // Rewind takes the session's cursor back to seq, so that what follows goes out
 // again under the same identity: for what a receiver has lost.
 func (s *Session) Rewind(ctx context.Context, seq int64) error {
-	return s.change(ctx, func() error {
+	return s.change(ctx, func() ([]outbox.Cursor, error) {
 		if seq < 0 || seq > s.cur.next {
-			return errors.New("a session can only be rewound to an event that was captured")
+			return nil, errors.New("a session can only be rewound to an event that was captured")
 		}
 		// What was captured so far has its own summary.
 		if err := s.endSpan(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		if err := s.action(ctx, "rewind", seq); err != nil {
-			return err
+			return nil, err
 		}
 		s.rewind(seq)
 		s.cur.held = nil
-		return nil
+		return nil, nil
 	})
 }
 
@@ -63,8 +64,8 @@ func (s *Session) action(ctx context.Context, action string, seq int64) error {
 	return s.ops(ctx, OpOperator+action, SeverityInfo, body, s.cur.next-1)
 }
 
-// change changes and commits the cursor of a session that is asleep.
-func (s *Session) change(ctx context.Context, do func() error) error {
+// change changes and commits the cursor of a session that is asleep, and others with it.
+func (s *Session) change(ctx context.Context, do func() (others []outbox.Cursor, err error)) error {
 	if s.key == "" {
 		if err := s.meet(); err != nil {
 			return err
@@ -72,9 +73,9 @@ func (s *Session) change(ctx context.Context, do func() error) error {
 	}
 	s.sleep()
 	var p Progress
-	err := do()
+	others, err := do()
 	if err == nil {
-		err = s.flush(ctx, &p)
+		err = s.flush(ctx, &p, others...)
 	}
 	if err != nil {
 		s.sleep()

@@ -20,6 +20,12 @@ const (
 	// that its ledger is gone or closed.
 	OpSessionIdle  = "session.idle"
 	OpSessionEnded = "session.ended"
+	// OpSessionBack says that the data directory has lost records and nobody knows
+	// which: the session goes out again from an event on.
+	OpSessionBack = "session.back"
+	// OpSessionLost says how many events' records the data directory has lost and the
+	// ledger does not have any more.
+	OpSessionLost = "session.lost"
 	// OpGeneration says how a session goes on in a newer format.
 	OpGeneration = "session.generation"
 	// OpSummary lists what became of each event of a settled span.

@@ -133,7 +133,10 @@ func TestBodiesOfOpsRecordsFollowTheSchema(t *testing.T) {
 	src := ledger("s", append(turn(1)[:6], `step/end {"turn":1,"step":1}`, `turn/end {"turn":1,"reason":{"kind":"error"}}`)...)
 	s := open(src, SessionOptions{})
 	pull(t, s)
-	steps = append(steps, s.Hold(ctx), s.Accept(ctx), s.Rewind(ctx, 2))
+	steps = append(steps, s.Hold(ctx), s.Accept(ctx), s.Rewind(ctx, 2), s.lost(ctx, []EventKey{{s.Key(), 0, 1}}))
+	pull(t, s)
+	_, err := s.goBack(ctx, nil, "note")
+	steps = append(steps, err)
 	pull(t, s)
 	steps = append(steps, s.Idle(ctx), s.Ended(ctx))
 	s.Close()
@@ -141,7 +144,7 @@ func TestBodiesOfOpsRecordsFollowTheSchema(t *testing.T) {
 	s = open(src, SessionOptions{})
 	pull(t, s)
 	src.append("unheard/of {}")
-	_, err := s.Pull(ctx, 0)
+	_, err = s.Pull(ctx, 0)
 	var held *HeldError
 	if !errors.As(err, &held) {
 		t.Fatal(err)

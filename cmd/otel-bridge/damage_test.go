@@ -35,7 +35,19 @@ func TestDamagedRecordsAreCapturedAgainFromTheLedger(t *testing.T) {
 			copy(b, bytes.Repeat([]byte("noise"), 1000))
 			return b
 		}},
-		"a torn tail": {true, func(b []byte) []byte { return b[:bytes.LastIndex(b, []byte("row 50 "))] }},
+		"zeros over the headers of records": {false, func(b []byte) []byte {
+			at := 0
+			for range 30 {
+				i := bytes.Index(b[at:], []byte("\xf5\x4f\x42\x9a"))
+				clear(b[at+i : at+i+40])
+				at += i + 40
+			}
+			return b
+		}},
+		"a whole segment of noise":       {false, func(b []byte) []byte { return bytes.Repeat([]byte("noise "), len(b)/6) }},
+		"a segment that is not there":    {false, func([]byte) []byte { return nil }},
+		"a torn tail after a clean stop": {false, func(b []byte) []byte { return b[:bytes.LastIndex(b, []byte("row 50 "))] }},
+		"a torn tail":                    {true, func(b []byte) []byte { return b[:bytes.LastIndex(b, []byte("row 50 "))] }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -103,7 +115,11 @@ func TestDamagedRecordsAreCapturedAgainFromTheLedger(t *testing.T) {
 			if !bytes.Contains(b, []byte(crashTitle(rows-1))) {
 				t.Fatal("nothing is stored")
 			}
-			if err := os.WriteFile(file, c.harm(b), 0o600); err != nil {
+			if b = c.harm(b); b == nil {
+				if err := os.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := os.WriteFile(file, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			srv.SetBehavior(receiver.Behavior{})

@@ -29,14 +29,15 @@ type capturer struct {
 	redaction *telemetry.Redaction // nil where it was refused by name
 	keeper    *keeper
 	finished  bool
-	// damaged makes good what the store has lost of a session.
-	damaged func(context.Context, *telemetry.Session) error
+	// damaged makes good what the store has lost of a session. It reports that the
+	// session is to be pulled again.
+	damaged func(context.Context, *telemetry.Session) (again bool, err error)
 }
 
 func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry.Outbox, o PipelineOptions) (*capturer, error) {
 	c := &capturer{
 		cfg: cfg, log: o.Log, finished: o.Finished,
-		damaged: func(context.Context, *telemetry.Session) error { return nil },
+		damaged: func(context.Context, *telemetry.Session) (bool, error) { return false, nil },
 	}
 	if !cfg.Redact.None {
 		c.redaction = telemetry.NewRedaction(telemetry.NewEngine(cfg.Redact.Engine), in.Key)
@@ -117,7 +118,8 @@ func (s *capturing) Pull(ctx context.Context, limit int) (telemetry.Progress, er
 			return p, err
 		}
 	}
-	return p, s.c.damaged(ctx, s.Session)
+	p.More, err = s.c.damaged(ctx, s.Session)
+	return p, err
 }
 
 // lastLook is the most that reading what is there at the end may take, and share

@@ -36,6 +36,7 @@ type Pipeline struct {
 	Trail *telemetry.Trail
 
 	source *sealing
+	mender *telemetry.Mender
 	untold atomic.Bool // that the bridge runs is still to be said
 }
 
@@ -93,7 +94,7 @@ func newPipeline(cfg *config.Config, ob *outbox.Outbox, o PipelineOptions) (*Pip
 	if err != nil {
 		return nil, err
 	}
-	p.damaged = p.recapture
+	p.mender, p.damaged = telemetry.NewMender(ob), p.recapture
 	p.keeper.lost = func() int64 { return ob.Stats().Damaged }
 	p.Sealer, p.Trail = p.Capture.NewSealer(ob), p.Capture.Trail()
 	if err := p.consent(in); err != nil {
@@ -271,32 +272,20 @@ func OTLPConfig(cfg *config.Config, log *slog.Logger) otlp.Config {
 // Close closes the data directory.
 func (p *Pipeline) Close() error { return p.Outbox.Close() }
 
-// recapture captures again what the data directory has lost of a session.
-func (p *Pipeline) recapture(ctx context.Context, s *telemetry.Session) error {
-	if p.Outbox.Stats().Damaged == 0 {
-		return nil
+// recapture makes good what the data directory has lost of a session. It reports that
+// the session is to be pulled again.
+func (p *Pipeline) recapture(ctx context.Context, s *telemetry.Session) (again bool, err error) {
+	done, err := p.mender.Mend(ctx, s)
+	if done.Gone > 0 {
+		p.log.Error("damaged records are lost: the ledger does not have them any more; they stay counted as damaged", "records", done.Gone)
 	}
-	var keys []telemetry.EventKey
-	var lost []outbox.Damage
-	for _, d := range p.Outbox.Damaged() {
-		if k, ok := telemetry.ParseEventKey(d.Key); ok && k.Session == s.Key() {
-			keys, lost = append(keys, k), append(lost, d)
-		}
+	if done.Again > 0 {
+		p.log.Warn("damaged records were captured again from the ledger", "records", done.Again)
 	}
-	if len(keys) == 0 {
-		return nil
+	if done.Back {
+		p.log.Warn("records of the session are lost and nobody knows which: it goes out again from there, what had arrived comes twice under the same uid", "seq", done.Seq)
 	}
-	missing, err := s.Recapture(ctx, keys)
-	if err != nil {
-		return err
-	}
-	if len(missing) > 0 {
-		p.log.Error("damaged records cannot be captured again: the ledger does not have them any more", "records", len(missing))
-	}
-	if n := len(keys) - len(missing); n > 0 {
-		p.log.Warn("damaged records were captured again from the ledger", "records", n)
-	}
-	return p.Outbox.Recovered(lost...)
+	return done.Back, err
 }
 
 // Refusal is a ledger that sends nothing, and why.
