@@ -33,6 +33,8 @@ type rig struct {
 	got  string // what the receiver has, as lines
 	srv  *receiver.Server
 
+	patience time.Duration // of every wait: a hang ends it, no slow machine
+
 	cmd  *exec.Cmd
 	log  *lockedBuffer
 	done chan struct{}
@@ -45,7 +47,7 @@ type rig struct {
 func newRig(t *testing.T, settings ...string) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	r := &rig{t: t, dir: dir, root: filepath.Join(dir, "root"), cfg: filepath.Join(dir, "config.yaml"), got: filepath.Join(dir, "got.jsonl")}
+	r := &rig{t: t, patience: scriptPatience, dir: dir, root: filepath.Join(dir, "root"), cfg: filepath.Join(dir, "config.yaml"), got: filepath.Join(dir, "got.jsonl")}
 	if err := os.MkdirAll(filepath.Join(r.root, "p"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,7 @@ func newRig(t *testing.T, settings ...string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.srv, err = receiver.Start(receiver.Options{File: file, Keep: 1 << 20}); err != nil {
+	if r.srv, err = receiver.Start(receiver.Options{File: file, Keep: keepRequests}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -66,15 +68,21 @@ func newRig(t *testing.T, settings ...string) *rig {
 	return r
 }
 
+// keepRequests is how many requests a test can look at.
+const keepRequests = 1 << 20
+
 func (r *rig) configure(settings ...string) {
 	r.t.Helper()
-	text := fmt.Sprintf("sources: [{ dsh: { path: %q } }]\noutbox: { dir: %q }\nadmin: { listen: \"127.0.0.1:0\" }\nexporter: { endpoint: %q }\n",
-		r.root, r.data(), r.srv.URL())
-	all := strings.Join(settings, "\n") + "\n"
-	if !strings.Contains(all, "mode:") {
-		text = "mode: FULL\n" + text
+	text := strings.Join(settings, "\n") + "\n"
+	for key, value := range map[string]string{
+		"mode": "FULL", "sources": fmt.Sprintf("[{ dsh: { path: %q } }]", r.root), "outbox": fmt.Sprintf("{ dir: %q }", r.data()),
+		"admin": `{ listen: "127.0.0.1:0" }`, "exporter": fmt.Sprintf("{ endpoint: %q }", r.srv.URL()),
+	} {
+		if !strings.Contains("\n"+text, "\n"+key+":") {
+			text += key + ": " + value + "\n"
+		}
 	}
-	if err := os.WriteFile(r.cfg, []byte(text+all), 0o600); err != nil {
+	if err := os.WriteFile(r.cfg, []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -124,7 +132,7 @@ func (r *rig) stop() {
 	}
 	select {
 	case <-r.done:
-	case <-time.After(scriptPatience):
+	case <-time.After(r.patience):
 		r.t.Fatalf("the program does not end\n%s", r.log.bytes())
 	}
 	if code := r.cmd.ProcessState.ExitCode(); code != 0 {
@@ -146,11 +154,18 @@ func (r *rig) kill() {
 }
 
 // poll looks again and again until ok, and says what it waits for otherwise.
-func (r *rig) poll(what string, ok func() bool) {
+func (r *rig) poll(what string, ok func() bool, where ...func() string) {
 	r.t.Helper()
-	for deadline := time.Now().Add(scriptPatience); !ok(); time.Sleep(10 * time.Millisecond) { // between two looks
+	for _, w := range where {
+		defer func() {
+			if r.t.Failed() {
+				r.t.Log(w())
+			}
+		}()
+	}
+	for deadline := time.Now().Add(r.patience); !ok(); time.Sleep(10 * time.Millisecond) { // between two looks
 		if time.Now().After(deadline) {
-			r.t.Fatalf("never: %s\nreceived %s\n%s", what, r.summary(), r.log.bytes())
+			r.t.Fatalf("never: %s\nreceived %s\n%s", what, r.summary(), clip(r.log.bytes()))
 		}
 		select {
 		case <-r.done:
@@ -309,10 +324,18 @@ func (r *rig) audit(ledgers ...string) {
 	for _, l := range ledgers {
 		args = append(args, "--ledger", l)
 	}
-	var out, errs bytes.Buffer
-	if code := cli.Run(context.Background(), args, nil, &out, &errs, func(string) (string, bool) { return "", false }); code != 0 {
-		r.t.Errorf("audit: exit code %d\n%s%s", code, clip(out.Bytes()), clip(errs.Bytes()))
+	if code, out, errs := command(args...); code != 0 {
+		r.t.Errorf("audit: exit code %d\n%s%s", code, clip(out), clip(errs))
+	} else {
+		r.t.Logf("audit: %s", bytes.TrimSpace(out))
 	}
+}
+
+// command runs a command of the program here.
+func command(args ...string) (code int, out, errs []byte) {
+	var o, e bytes.Buffer
+	code = cli.Run(context.Background(), args, nil, &o, &e, func(string) (string, bool) { return "", false })
+	return code, o.Bytes(), e.Bytes()
 }
 
 // path is the file of a session in the root.

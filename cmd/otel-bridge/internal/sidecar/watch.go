@@ -336,8 +336,9 @@ func (w *watcher) event(e fsnotify.Event) {
 		w.scanRoot(map[string]bool{})
 	case len(parts) == 1:
 		w.scanDir(e.Name, 1)
-	case len(parts) == 3 && jsonl.IsTemporary(parts[2]):
 	default:
+		// Whatever the name: a writer that has opened the file under its temporary
+		// one goes on writing under that, as far as notifications tell.
 		w.scanDir(filepath.Join(w.root, parts[0], parts[1]), 0)
 	}
 }

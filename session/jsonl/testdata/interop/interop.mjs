@@ -3,6 +3,8 @@
 //   node interop.mjs read  ROOT zstd|none            every session of ROOT, inspected
 //   node interop.mjs load  ROOT zstd|none            the same, recovered on disk first
 //   node interop.mjs write ROOT zstd|none < sessions appends {header, batches} per line
+//   node interop.mjs live  ROOT zstd|none < sessions the same, all sessions at once with
+//                                                    pauses, and says when each batch was durable
 //
 // Answers with one line of JSON a session. Node resolves the packages from the
 // directory that DSH_INTEROP names.
@@ -39,6 +41,19 @@ if (mode === "write") {
     for (const batch of batches) await disk.append(header.id, batch);
     say({ id: header.id, path: disk.locate(header).path });
   }
+} else if (mode === "live") {
+  const sessions = [];
+  for await (const line of createInterface({ input: process.stdin })) sessions.push(JSON.parse(line));
+  await Promise.all(
+    sessions.map(async ({ header, batches, pause }) => {
+      await disk.create(header);
+      for (const batch of batches) {
+        await disk.append(header.id, batch);
+        say({ id: header.id, seq: batch.at(-1).seq, at: Date.now() });
+        await new Promise((done) => setTimeout(done, pause));
+      }
+    }),
+  );
 } else {
   const ids = (await disk.list()).map((h) => h.id);
   for (const id of ids) {
