@@ -16,6 +16,7 @@ type OutboxReader interface {
 	Stats() outbox.Stats
 	Scan(fn func(outbox.Info) bool) error
 	Get(id outbox.ID, fn func(outbox.Info)) error
+	Damaged() []outbox.Damage
 }
 
 // OutboxWriter is what acting on an outbox needs.
@@ -29,6 +30,7 @@ type OutboxWriter interface {
 	RetryAll(match func(outbox.Info) bool) (int, error)
 	Drop(ids ...outbox.ID) error
 	ScanStates(fn func(outbox.Info) bool, states ...outbox.State) error
+	Recovered(...outbox.Damage) error
 }
 
 var _ OutboxWriter = (*outbox.Outbox)(nil)
@@ -40,6 +42,8 @@ type OutboxRequest struct {
 	// All stands for every held entry (send, discard) or every quarantined one
 	// whose outcome is known (retry).
 	All bool `json:"all,omitempty"`
+	// Damaged stands for everything that is damaged and was not captured again (discard).
+	Damaged bool `json:"damaged,omitempty"`
 }
 
 // OutboxOp names what is to be done.
@@ -83,9 +87,15 @@ func LookIntoOutbox(ctx context.Context, o OutboxReader, req OutboxRequest, emit
 	case OutboxStatus:
 		return emit(statsOf(o.Stats()))
 	case OutboxList:
-		return scan(func(i outbox.Info) bool {
+		err := scan(func(i outbox.Info) bool {
 			return i.State == outbox.Pending || i.State == outbox.Held || i.State == outbox.Quarantined
 		})
+		for _, d := range o.Damaged() { // some is found by the scan
+			if err == nil {
+				err = emit(damagedEntry(d))
+			}
+		}
+		return err
 	case OutboxQuarantine:
 		return scan(func(i outbox.Info) bool { return i.State == outbox.Quarantined })
 	case OutboxShow:
@@ -113,6 +123,9 @@ type Count struct {
 func ActOnOutbox(ctx context.Context, o OutboxWriter, trail *telemetry.Trail, req OutboxRequest, emit func(any) error) error {
 	if req.Op.Looks() {
 		return LookIntoOutbox(ctx, o, req, emit)
+	}
+	if req.Op == OutboxDiscard && req.Damaged {
+		return giveUp(ctx, o, trail, req, emit)
 	}
 	n := len(req.IDs)
 	every := func(outbox.Info) bool { return true }
@@ -163,6 +176,23 @@ func ActOnOutbox(ctx context.Context, o OutboxWriter, trail *telemetry.Trail, re
 		}
 	}
 	return emit(Count{n})
+}
+
+// giveUp ends the reports of what is damaged and was not captured again.
+func giveUp(ctx context.Context, o OutboxWriter, trail *telemetry.Trail, req OutboxRequest, emit func(any) error) error {
+	if req.All || len(req.IDs) > 0 {
+		return errors.New("either ids are named, or all, or what is damaged")
+	}
+	lost := o.Damaged()
+	if err := o.Recovered(lost...); err != nil {
+		return err
+	}
+	if trail != nil {
+		if err := tellOf(ctx, trail, req, len(lost), nil); err != nil {
+			return fmt.Errorf("it is done, but there is no record of it: %w", err)
+		}
+	}
+	return emit(Count{len(lost)})
 }
 
 // tellTime is how long the record of an action waits for room.
@@ -256,6 +286,17 @@ type Quarantine struct {
 	Outcome       string `json:"outcome"`
 	ReceiverWords string `json:"receiver_words,omitempty"`
 	Time          string `json:"time"`
+}
+
+// damagedEntry tells of an entry that is lost, as far as it is known.
+func damagedEntry(d outbox.Damage) Entry {
+	e := Entry{ID: d.ID, State: outbox.Lost.String(), Undecodable: fmt.Sprintf("damaged in segment %d at offset %d", d.Segment, d.Offset)}
+	if k, ok := telemetry.ParseEventKey(d.Key); ok {
+		e.Undecodable += fmt.Sprintf(", event %d", k.Seq)
+	} else if d.Key == nil {
+		e.Undecodable += ", not known which"
+	}
+	return e
 }
 
 func entryOf(i outbox.Info) Entry {

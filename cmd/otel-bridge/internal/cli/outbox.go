@@ -28,9 +28,9 @@ func (a *app) outbox() *cobra.Command {
 list and show print records as they are stored, which is redacted.`,
 	},
 		oc("status", "Tell how many records there are in which state", admin.OutboxStatus, noIDs),
-		oc("list", "List what is pending, held or in quarantine", admin.OutboxList, noIDs),
+		oc("list", "List what is pending, held, in quarantine or damaged", admin.OutboxList, noIDs),
 		oc("send ID...|--held", "Let held records go", admin.OutboxSend, idsOr("held", "every held record")),
-		oc("discard ID...|--held", "Give held records up", admin.OutboxDiscard, idsOr("held", "every held record")),
+		oc("discard ID...|--held|--damaged", "Give held records up, or what is lost", admin.OutboxDiscard, idsOr("held", "every held record")),
 		group(&cobra.Command{Use: "quarantine", Short: "Look at refused records and decide about them"},
 			oc("list", "List what is in quarantine", admin.OutboxQuarantine, noIDs),
 			oc("show ID...", "Show records with the receiver's words", admin.OutboxShow, someIDs),
@@ -55,14 +55,17 @@ var (
 func idsOr(flag, what string) idRule { return idRule{ids: true, all: flag, what: what} }
 
 func (a *app) outboxCommand(use, short string, op admin.OutboxOp, rule idRule) *cobra.Command {
-	var all bool
+	var all, damaged bool
 	c := &cobra.Command{Use: use, Short: short}
 	flags := a.configFile(c).dataDirFlag()
 	if rule.all != "" {
 		c.Flags().BoolVar(&all, rule.all, false, rule.what)
 	}
+	if op == admin.OutboxDiscard {
+		c.Flags().BoolVar(&damaged, "damaged", false, "what is damaged and was not captured again")
+	}
 	return command(c, func(ctx context.Context, args []string) error {
-		req := admin.OutboxRequest{Op: op, All: all}
+		req := admin.OutboxRequest{Op: op, All: all, Damaged: damaged}
 		for _, arg := range args {
 			id, err := strconv.ParseUint(arg, 10, 64)
 			if err != nil || !rule.ids {
@@ -70,7 +73,10 @@ func (a *app) outboxCommand(use, short string, op admin.OutboxOp, rule idRule) *
 			}
 			req.IDs = append(req.IDs, outbox.ID(id))
 		}
-		if rule.ids && (len(args) > 0) == all {
+		if damaged && (all || len(args) > 0) {
+			return usagef("outbox %s: --damaged stands alone", op)
+		}
+		if rule.ids && !damaged && (len(args) > 0) == all {
 			if rule.all == "" {
 				return usagef("outbox %s: which ids?", op)
 			}
@@ -135,7 +141,7 @@ func (a *app) printOutbox(op admin.OutboxOp, raw json.RawMessage) error {
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(a.stdout, "committed %d = acked %d + pending %d + held %d + quarantined %d + discarded %d\nlost %d, to be captured again %d\ndisk %d bytes in %d segments, %d bytes not settled, %d cursors%s\n",
+		_, err := fmt.Fprintf(a.stdout, "committed %d = acked %d + pending %d + held %d + quarantined %d + discarded %d\nlost %d, of these not captured again %d\ndisk %d bytes in %d segments, %d bytes not settled, %d cursors%s\n",
 			s.Committed, s.Acked, s.Pending, s.Held, s.Quarantined, s.Discarded, s.Lost, s.Damaged, s.DiskBytes, s.Segments, s.UnackedBytes, s.Cursors, trouble(s))
 		return err
 	case admin.OutboxList, admin.OutboxQuarantine, admin.OutboxShow:

@@ -97,6 +97,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge(records, float64(s.Pending), "pending")
 	gauge(records, float64(s.Held), "held")
 	gauge(records, float64(s.Quarantined), "quarantined")
+	gauge(records, float64(s.Damaged), "damaged")
 	gauge(outboxBytes, float64(s.DiskBytes), "disk")
 	gauge(outboxBytes, float64(s.UnackedBytes), "unsettled")
 	flag(outboxFull, s.Full)
