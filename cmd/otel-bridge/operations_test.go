@@ -144,11 +144,7 @@ func TestReloadThatCannotStartKeepsTheLastGood(t *testing.T) {
 		r.write(r.path("s"), row(i+1, "goes on"))
 		r.awaitEvents("s", int64(i+1))
 	}
-	if err := os.WriteFile(r.cfg, []byte(good), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.signal(syscall.SIGHUP)
-	r.awaitLog("the configuration was read again and holds from now on(?s:.*)msg=started")
+	r.reconfigure(good)
 	r.write(r.path("s"), row(4, "and on"))
 	r.awaitEvents("s", 4)
 	r.stop()
@@ -186,4 +182,62 @@ func TestLedgersAreLookedAtOnceMoreAtTheEnd(t *testing.T) {
 		r.once(fmt.Sprint("new", life), 1)
 	}
 	r.audit(r.root)
+}
+
+// After a reload the new policy and the new consent reach what waits already.
+func TestReloadedPolicyAndConsentReachTheBacklog(t *testing.T) {
+	r := newRig(t)
+	refuse, err := receiverBehavior("503")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.srv.SetBehavior(refuse)
+	r.write(r.path("s"), head("s"), row(0, "an acorn falls"), row(1, "a leaf falls"))
+	r.start()
+	r.awaitMetric(`otel_bridge_events_total{outcome="exported"}`, 2)
+	good := r.file(r.cfg)
+
+	r.write(filepath.Join(r.dir, "word.toml"), "[[rules]]\nid = \"word\"\nregex = '''acorn'''\nkeywords = [\"acorn\"]\n")
+	r.reconfigure(good + "redact: { policies: [builtin:secrets, builtin:pii, ./word.toml] }\n")
+	r.srv.SetBehavior(accept)
+	r.awaitEvents("s", 1)
+	if body := fmt.Sprint(r.events("s")[0].Body); !strings.Contains(body, "an [REDACTED:word] falls") {
+		t.Errorf("the policy has not reached the backlog: %s", body)
+	}
+	if n := r.ops("bridge.policy_changed", ""); n != 1 {
+		t.Errorf("%d changes of policy were told", n)
+	}
+
+	r.srv.SetBehavior(refuse)
+	r.write(r.path("s"), row(2, "under FULL"))
+	r.poll("an event that is captured under FULL", func() bool {
+		return strings.Contains(r.operate("outbox", "list", "--output", "json"), "under FULL")
+	})
+	r.reconfigure(strings.Replace(r.file(r.cfg), "mode: FULL", "mode: FEEDBACK_ONLY", 1))
+	r.srv.SetBehavior(accept)
+	r.write(r.path("s"), row(3, "under FEEDBACK_ONLY"))
+	r.poll("what was pending is held", func() bool {
+		return strings.Contains(r.operate("outbox", "status", "--output", "json"), `"pending":0,"held":`)
+	})
+	if got := r.seqs("s"); len(got) != 2 {
+		t.Errorf("events %v left without consent", got)
+	}
+	r.operate("outbox", "send", "--held")
+	r.awaitEvents("s", 2)
+	r.stop()
+	r.once("s", 2)
+	if strings.Contains(r.file(r.got), "acorn") {
+		t.Error("the word has left")
+	}
+}
+
+// reconfigure has the program take another configuration.
+func (r *rig) reconfigure(text string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.cfg, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	n := r.logs("msg=started")
+	r.signal(syscall.SIGHUP)
+	r.poll("started under another configuration", func() bool { return r.logs("msg=started") == n+1 })
 }
