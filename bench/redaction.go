@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/zricethezav/gitleaks/v8/detect"
 	"golang.org/x/sys/unix"
@@ -39,7 +39,13 @@ type redactionClass struct {
 // way is one way to make a text safe.
 type way struct {
 	name string
-	do   func(string) string
+	do   func(record) []byte
+}
+
+// record is a text in the form that each way takes.
+type record struct {
+	bytes []byte
+	text  string
 }
 
 // ways are our engine with both sets, with secrets alone, and gitleaks, which
@@ -47,18 +53,18 @@ type way struct {
 // program that uses it has to do. It decodes as deep as its own command does,
 // since ours decodes too.
 func ways() ([]way, error) {
-	ours := func(p ...*redact.Policy) (func(string) string, error) {
+	ours := func(p ...*redact.Policy) (func(record) []byte, error) {
 		e, err := redact.New(redact.Options{Policies: p})
 		if err != nil {
 			return nil, err
 		}
 		var dst []byte
-		return func(s string) string {
+		return func(r record) []byte {
 			var err error
-			if dst, _, err = e.JSON(dst[:0], []byte(s)); err != nil {
+			if dst, _, err = e.JSON(dst[:0], r.bytes); err != nil {
 				panic(err) // the records are ours: they are JSON
 			}
-			return string(dst)
+			return dst
 		}, nil
 	}
 	both, err := ours(secrets.Policy(), pii.Policy())
@@ -74,11 +80,12 @@ func ways() ([]way, error) {
 		return nil, err
 	}
 	detector.MaxDecodeDepth = 5
-	gitleaks := func(s string) string {
-		for _, f := range detector.DetectString(s) {
-			s = strings.ReplaceAll(s, f.Secret, "[REDACTED:"+f.RuleID+"]")
+	gitleaks := func(r record) []byte {
+		out := r.bytes
+		for _, f := range detector.DetectString(r.text) {
+			out = bytes.ReplaceAll(out, []byte(f.Secret), []byte("[REDACTED:"+f.RuleID+"]"))
 		}
-		return s
+		return out
 	}
 	return []way{{"otel-bridge, secrets and PII", both}, {"otel-bridge, secrets", alone}, {"gitleaks", gitleaks}}, nil
 }
@@ -86,11 +93,11 @@ func ways() ([]way, error) {
 // redactions runs the ways over the same records one after the other, on one
 // core: over the payloads of a ledger, and over each class of the generated
 // corpus.
-func (b *bench) redactions(bytes int64) ([]redactionRow, []redactionClass, error) {
+func (b *bench) redactions(size int64) ([]redactionRow, []redactionClass, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	dir := filepath.Join(b.dir, "ledgers")
 	defer os.RemoveAll(dir)
-	w, err := workload.Generate(dir, workload.Spec{Version: 2, Bytes: bytes, Sessions: 1, Seed: 11})
+	w, err := workload.Generate(dir, workload.Spec{Version: 2, Bytes: size, Sessions: 1, Seed: 11})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,12 +111,12 @@ func (b *bench) redactions(bytes int64) ([]redactionRow, []redactionClass, error
 	}
 	rows := make([]redactionRow, len(ways))
 	for i, way := range ways {
-		var out strings.Builder
+		var out []byte
 		for _, p := range payloads {
-			out.WriteString(way.do(p))
+			out = append(out, way.do(p)...)
 		}
 		rows[i] = redactionRow{Name: way.name, Planted: len(w.Secrets)}
-		rows[i].Visible, rows[i].Left = workload.Visible([]byte(out.String()), w.Secrets)
+		rows[i].Visible, rows[i].Left = workload.Visible(out, w.Secrets)
 	}
 	rates, err := b.rates("payloads", ways, payloads)
 	if err != nil {
@@ -120,13 +127,13 @@ func (b *bench) redactions(bytes int64) ([]redactionRow, []redactionClass, error
 	}
 	var classes []redactionClass
 	for _, c := range corpus.Classes {
-		size := int(bytes / 20)
+		share := int(size / 20)
 		if c == corpus.Mixed {
-			size *= 6
+			share *= 6
 		}
-		var records []string
-		for _, r := range corpus.New(1).Records(c, size) {
-			records = append(records, string(r))
+		var records []record
+		for _, r := range corpus.New(1).Records(c, share) {
+			records = append(records, record{r, string(r)})
 		}
 		rates, err := b.rates(string(c), ways, records)
 		if err != nil {
@@ -137,15 +144,15 @@ func (b *bench) redactions(bytes int64) ([]redactionRow, []redactionClass, error
 	return rows, classes, nil
 }
 
-// rates gives the medians of the ways' MB per second of processor time, over
-// runs that are interleaved. A fast way reads the records so often that the
-// clock's steps do not matter.
-func (b *bench) rates(what string, ways []way, records []string) ([]float64, error) {
+// rates gives the ways' MB per second of processor time in the best of the
+// interleaved runs, which other work on the machine has disturbed least. A fast
+// way reads the records so often that the clock's steps do not matter.
+func (b *bench) rates(what string, ways []way, records []record) ([]float64, error) {
 	size := 0
 	for _, r := range records {
-		size += len(r)
+		size += len(r.bytes)
 	}
-	all := make([][]float64, len(ways))
+	best := make([]float64, len(ways))
 	for run := range b.runs {
 		for i, way := range ways {
 			const least = 0.1 // seconds
@@ -166,15 +173,11 @@ func (b *bench) rates(what string, ways []way, records []string) ([]float64, err
 				used = now - start
 			}
 			rate := float64(size*n) / mb / used
-			all[i] = append(all[i], rate)
+			best[i] = max(best[i], rate)
 			b.say("redaction, %s, run %d of %d: %s: %.1f MB/s", what, run+1, b.runs, way.name, rate)
 		}
 	}
-	out := make([]float64, len(ways))
-	for i := range out {
-		out[i] = median(all[i])
-	}
-	return out, nil
+	return best, nil
 }
 
 // cpu is the processor time that this process has used, in seconds.
@@ -187,15 +190,16 @@ func cpu() (float64, error) {
 }
 
 // payloads are the data of a ledger's events.
-func payloads(file string) ([]string, error) {
+func payloads(file string) ([]record, error) {
 	r, err := jsonl.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	var out []string
+	var out []record
 	for r.Next() {
-		out = append(out, string(r.Event().Data))
+		data := bytes.Clone(r.Event().Data)
+		out = append(out, record{data, string(data)})
 	}
 	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

@@ -145,8 +145,8 @@ func (a *automaton) scanAt(text []byte, from, to int, hits []hit) []hit {
 	if a.next32 != nil {
 		return a.scanWide(text, from, to, hits)
 	}
-	if to-from >= minHalves && to-from > 4*a.longest {
-		return a.scanHalves(text, from, to, hits)
+	if to-from >= minLanes && to-from > 16*a.longest {
+		return a.scanLanes(text, from, to, hits)
 	}
 	return a.scanPlain(text, from, to, hits)
 }
@@ -171,47 +171,69 @@ func (a *automaton) scanPlain(text []byte, from, to int, hits []hit) []hit {
 	return hits
 }
 
-const minHalves = 256
+const minLanes = 512
 
-// scanHalves runs over both halves of a text side by side: a step waits for
-// the one before it, and two machines wait at the same time. The second begins
-// early enough to be in the right state where its half begins.
-func (a *automaton) scanHalves(text []byte, from, to int, hits []hit) []hit {
+// scanLanes runs over the four quarters of a text side by side: a step waits for
+// the one before it, and four machines wait at the same time. Each begins early
+// enough to be in the right state where its quarter begins.
+func (a *automaton) scanLanes(text []byte, from, to int, hits []hit) []hit {
 	var (
-		next     = a.next
-		class    = &a.class
-		shift    = a.shift & 15
-		firstOut = a.firstOut
-		s, t     uint32
+		next       = a.next
+		class      = &a.class
+		shift      = a.shift & 15
+		firstOut   = a.firstOut
+		s, t, u, v uint32
+		late       [3][32]hit
 	)
-	n := (to - from) / 2
-	mid := to - n
-	for _, c := range text[mid-a.longest : mid] {
-		t = uint32(next[t<<shift|uint32(class[c])])
+	n := (to - from) / 4
+	lane := func(at int) uint32 {
+		s := uint32(0)
+		for _, c := range text[at-a.longest : at] {
+			s = uint32(next[s<<shift|uint32(class[c])])
+		}
+		return s
 	}
-	if mid-from > n { // the odd byte
-		hits = a.scanPlain(text, from, from+1, hits)
-		s = uint32(next[uint32(class[text[from]])])
-		from++
-	}
-	first, second := text[from:from+n], text[mid:mid+n]
-	var late [32]hit
-	behind := late[:0]
-	for i, c := range first {
+	t, u, v = lane(from+n), lane(from+2*n), lane(from+3*n)
+	q0, q1, q2, q3 := text[from:from+n], text[from+n:from+2*n], text[from+2*n:from+3*n], text[from+3*n:from+4*n]
+	q1, q2, q3 = q1[:len(q0)], q2[:len(q0)], q3[:len(q0)]
+	h1, h2, h3 := late[0][:0], late[1][:0], late[2][:0]
+	for i, c := range q0 {
 		s = uint32(next[s<<shift|uint32(class[c])])
-		t = uint32(next[t<<shift|uint32(class[second[i]])])
+		t = uint32(next[t<<shift|uint32(class[q1[i]])])
+		u = uint32(next[u<<shift|uint32(class[q2[i]])])
+		v = uint32(next[v<<shift|uint32(class[q3[i]])])
+		if max(s, t, u, v) < firstOut {
+			continue
+		}
 		if s >= firstOut {
-			for _, id := range a.out[s-firstOut] {
-				hits = append(hits, hit{id, int32(from + i + 1)})
-			}
+			hits = a.tell(hits, s, from+i+1)
 		}
 		if t >= firstOut {
-			for _, id := range a.out[t-firstOut] {
-				behind = append(behind, hit{id, int32(mid + i + 1)})
-			}
+			h1 = a.tell(h1, t, from+n+i+1)
+		}
+		if u >= firstOut {
+			h2 = a.tell(h2, u, from+2*n+i+1)
+		}
+		if v >= firstOut {
+			h3 = a.tell(h3, v, from+3*n+i+1)
 		}
 	}
-	return append(hits, behind...)
+	hits = append(append(append(hits, h1...), h2...), h3...)
+	for i, c := range text[from+4*n : to] {
+		v = uint32(next[v<<shift|uint32(class[c])])
+		if v >= firstOut {
+			hits = a.tell(hits, v, from+4*n+i+1)
+		}
+	}
+	return hits
+}
+
+// tell appends the hits of a state that has some.
+func (a *automaton) tell(hits []hit, state uint32, end int) []hit {
+	for _, id := range a.out[state-a.firstOut] {
+		hits = append(hits, hit{id, int32(end)})
+	}
+	return hits
 }
 
 func (a *automaton) scanWide(text []byte, from, to int, hits []hit) []hit {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestBothHalvesOfATextGiveWhatTheWholeGives compares the two ways of running
+// TestTheQuartersOfATextGiveWhatTheWholeGives compares the two ways of running
 // the machine, and both with looking for each literal at each place.
-func TestBothHalvesOfATextGiveWhatTheWholeGives(t *testing.T) {
+func TestTheQuartersOfATextGiveWhatTheWholeGives(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for round := range 300 {
 		var literals []string
@@ -27,7 +27,7 @@ func TestBothHalvesOfATextGiveWhatTheWholeGives(t *testing.T) {
 		from := r.IntN(20)
 		to := len(text) - r.IntN(20)
 		plain := a.scanPlain(text, from, to, nil)
-		if got := a.scanHalves(text, from, to, nil); !slices.Equal(got, plain) {
+		if got := a.scanLanes(text, from, to, nil); !slices.Equal(got, plain) {
 			t.Fatalf("round %d: %v, %v", round, got, plain)
 		}
 		n := 0

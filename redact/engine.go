@@ -39,7 +39,7 @@ type Engine struct {
 	literals []string
 	users    [][]literalUse // literal id -> who looks for it
 	always   []*rule        // regex rules without an anchor
-	numbers  []*rule
+	numbers  []numberRule   // by digits
 	runs     []*rule
 	keyed    []*rule
 	byPath   []*rule
@@ -60,6 +60,12 @@ type literalUse struct {
 	rule *rule
 	gate bool // the keyword only has to be there
 	cond *condition
+}
+
+// numberRule is a rule for numbers of so many digits or more.
+type numberRule struct {
+	digits int
+	rule   *rule
 }
 
 // LimitRule is the id under which values beyond a limit are replaced.
@@ -315,7 +321,7 @@ func (e *Engine) index() {
 			e.runs = append(e.runs, k)
 		}
 		if k.Numbers {
-			e.numbers = append(e.numbers, k)
+			e.numbers = append(e.numbers, numberRule{k.Digits, k})
 		}
 		if k.native {
 			for _, l := range k.Literals {
@@ -337,6 +343,7 @@ func (e *Engine) index() {
 			}
 		}
 	}
+	sort.SliceStable(e.numbers, func(i, j int) bool { return e.numbers[i].digits < e.numbers[j].digits })
 	e.markers = int32(len(literals))
 	literals = append(literals, "[redacted:", "[token:")
 	e.users = append(e.users, nil, nil)

@@ -2,9 +2,7 @@ package redact
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"sort"
 	"strconv"
 	"unicode/utf8"
@@ -578,6 +576,7 @@ const candidateFuel = 16
 func (s *scan) hitRules(v *view, hits []hit) {
 	text := v.text
 	c := &s.cand
+	*c = Candidate{s: s, v: v, text: text}
 	for _, h := range hits {
 		for _, u := range s.e.users[h.literal] {
 			r := u.rule
@@ -593,7 +592,7 @@ func (s *scan) hitRules(v *view, hits []hit) {
 				if end <= s.skip[r.index] {
 					continue
 				}
-				*c = Candidate{s: s, v: v, rule: r, text: text, start: end - int(s.e.machine.length[h.literal]), end: end}
+				c.rule, c.start, c.end = r, end-int(s.e.machine.length[h.literal]), end
 				s.fuel -= candidateFuel
 				r.Find(c)
 				if s.skip[r.index] > 0 && len(s.windows[r.index]) == 0 {
@@ -864,73 +863,112 @@ func cutRune(b []byte, n int) int {
 func (s *scan) push(p pathElem) { s.path = append(s.path, p); s.pathOf = -1 }
 func (s *scan) pop()            { s.path = s.path[:len(s.path)-1]; s.pathOf = -1 }
 
+// minNumber is the fewest digits that a rule for numbers looks at.
+const minNumber = 7
+
 // digits calls the number rules for each run of digits and their separators.
+// Most bytes are not looked at: a run that holds seven digits has one of its
+// bytes at every seventh place.
 func (s *scan) digits(v *view) {
 	text := v.text
+	s.cand = Candidate{s: s, v: v, text: text}
 	blobs := s.blobs
-	for i := 0; i < len(text); {
-		j := i
-		if i+8 <= len(text) {
-			// Eight bytes at a time: a byte is a digit when x^'0' is below 10.
-			t := binary.LittleEndian.Uint64(text[i:]) ^ 0x3030303030303030
-			m := ^((t&0x7f7f7f7f7f7f7f7f + 0x7676767676767676) | t) & 0x8080808080808080
-			if m == 0 {
-				i += 8
-				continue
+	blob := len(text)
+	if len(blobs) > 0 {
+		blob = blobs[0].lo
+	}
+	for i := minNumber - 1; i < len(text); {
+		if i >= blob {
+			i = max(i, blobs[0].hi)
+			if blobs = blobs[1:]; len(blobs) > 0 {
+				blob = blobs[0].lo
+			} else {
+				blob = len(text)
 			}
-			j += bits.TrailingZeros64(m) >> 3
-		} else if !digit(text[i]) {
+			continue
+		}
+		if numberByte[text[i]] == 0 {
+			i += minNumber
+			continue
+		}
+		start := i
+		for start > 0 && i-start < minNumber && numberByte[text[start-1]] != 0 {
+			start--
+		}
+		if i-start < minNumber-1 {
+			i = start + minNumber - 1
+			continue
+		}
+		end := i + 1
+		for end < len(text) && numberByte[text[end]] != 0 {
+			end++
+		}
+		s.numbersIn(v, start, end)
+		i = end + minNumber
+	}
+}
+
+// numbersIn does so for a run of digits and separators.
+func (s *scan) numbersIn(v *view, from, to int) {
+	text := v.text
+	for i := from; i < to; {
+		if !digit(text[i]) {
 			i++
 			continue
 		}
-		for len(blobs) > 0 && j >= blobs[0].hi {
-			blobs = blobs[1:]
+		if to-i < minNumber {
+			return
 		}
-		if len(blobs) > 0 && j >= blobs[0].lo {
-			i = blobs[0].hi
-			continue
-		}
-		start, end := j, j+1
-		for end < len(text) && digit(text[end]) {
+		start, end := i, i+1
+		for end < to && digit(text[end]) {
 			end++
 		}
 		n := end - start
-		if end < len(text) && separates[text[end]] {
-			// Digits before have had their turn, and would have come this far.
-			for end < len(text) {
-				if digit(text[end]) {
-					n++
-				} else if !separates[text[end]] || !numeric(text, end) {
-					break
-				}
-				end++
+		// Digits before have had their turn, and would have come this far.
+		for end < to {
+			if digit(text[end]) {
+				n++
+			} else if !numeric(text, end) {
+				break
 			}
-			for !digit(text[end-1]) {
-				end--
-			}
+			end++
 		}
-		if n >= 7 {
-			for start > 0 && separates[text[start-1]] && numeric(text, start-1) {
+		for !digit(text[end-1]) {
+			end--
+		}
+		if n >= minNumber {
+			for start > 0 && numberByte[text[start-1]] == 2 && numeric(text, start-1) {
 				start--
 			}
 			for text[start] != '+' && text[start] != '(' && !digit(text[start]) {
 				start++
 			}
-			for _, r := range s.e.numbers {
-				if n < r.Digits {
-					continue
+			c := &s.cand
+			c.start, c.end = start, end
+			for i := range s.e.numbers {
+				u := &s.e.numbers[i]
+				if n < u.digits {
+					break // the others want more
 				}
-				s.cand = Candidate{s: s, v: v, rule: r, text: text, start: start, end: end}
+				c.rule = u.rule
 				s.fuel -= candidateFuel + end - start
-				r.Find(&s.cand)
+				u.rule.Find(c)
 			}
 		}
-		i = max(j+1, end)
+		i = max(i+1, end)
 	}
 }
 
-// separates is set for the bytes that stand between the groups of a number.
-var separates = [256]bool{' ': true, '-': true, '.': true, '(': true, ')': true, '+': true, '/': true}
+// numberByte is 1 for digits, 2 for what stands between the groups of a number.
+var numberByte = func() (t [256]uint8) {
+	for c := byte('0'); c <= '9'; c++ {
+		t[c] = 1
+	}
+	for _, c := range []byte(" -.()+/") {
+		t[c] = 2
+	}
+	return t
+}()
 
 // numeric reports whether the byte at i belongs to a number as people write
 // them: digits with single separators between.

@@ -3,6 +3,8 @@ package redact
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
+	"math/bits"
 	"sort"
 	"unicode/utf8"
 )
@@ -466,10 +468,25 @@ func (b *builder) around(text []byte, next func(text []byte, from int) int, deco
 var newline = []byte{'\n'}
 
 func nextHidden(text []byte, from int) int {
-	for i := from; i < len(text); i++ {
+	for i := from; i < len(text); {
+		if i+8 <= len(text) {
+			w := binary.LittleEndian.Uint64(text[i:])
+			const (
+				ones = 0x0101010101010101
+				high = 0x8080808080808080
+			)
+			e := w ^ ones*0x1b
+			m := (w | (w-ones)&^w | (e-ones)&^e) & high // beyond ASCII, NUL, or ESC
+			if m == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(m) >> 3
+		}
 		if mayHide[text[i]] && hidden(text[i:]) > 0 {
 			return i
 		}
+		i++
 	}
 	return -1
 }

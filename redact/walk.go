@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"math/bits"
 	"slices"
 	"sort"
 	"strconv"
@@ -63,12 +64,10 @@ func (s *scan) value(v *view, i, depth int, ctx context) (int, bool) {
 	}
 	switch c := b[i]; {
 	case c == '"':
-		end, flags, ok := stringScan(b, i)
+		d, end, ok := s.readString(v, i)
 		if !ok {
 			return end, false
 		}
-		d := s.stringView(v, i+1, end-1, flags&hasEscape != 0)
-		d.plain = flags&hasUnicode == 0
 		s.stringValue(d, ctx)
 		return end, true
 	case c == '{':
@@ -155,7 +154,10 @@ func stringScan(b []byte, i int) (end int, flags int, ok bool) {
 		// words.
 		for i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
-			if special(w) {
+			if m := special(w); m != 0 {
+				n := bits.TrailingZeros64(m) &^ 7
+				high |= w & (1<<n - 1)
+				i += n >> 3
 				break
 			}
 			high |= w
@@ -196,16 +198,109 @@ func stringScan(b []byte, i int) (end int, flags int, ok bool) {
 	}
 }
 
-// special reports whether one of eight bytes is a quote, a backslash or a
-// control character.
-func special(w uint64) bool {
+// readString finds the end of the string whose quote stands at i and makes its
+// decoded view.
+func (s *scan) readString(v *view, i int) (d *view, end int, ok bool) {
+	b := v.text
+	first := i + 1
+	i = first
+	high := uint64(0)
+	for i+8 <= len(b) {
+		w := binary.LittleEndian.Uint64(b[i:])
+		if m := special(w); m != 0 {
+			n := bits.TrailingZeros64(m) &^ 7
+			high |= w & (1<<n - 1)
+			i += n >> 3
+			break
+		}
+		high |= w
+		i += 8
+	}
+	for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= 0x20 {
+		high |= uint64(b[i])
+		i++
+	}
+	if i >= len(b) || b[i] < 0x20 {
+		return nil, i, false
+	}
+	d = s.newView()
+	*d = view{parent: v, nested: v.nested, depth: v.depth, base: first}
+	if d.nested >= 0 {
+		d.nested++
+	}
+	if b[i] == '"' {
+		d.text, d.plain = b[first:i], high&0x8080808080808080 == 0
+		return d, i + 1, true
+	}
+	// From the first escape on the text is copied as it is read, eight bytes at a
+	// time: there is room for eight more than all that follows. Twice as much is
+	// made, because JSON inside of strings takes room as well.
+	if need := len(b) - first + 8; cap(s.chunk)-len(s.chunk) < need {
+		s.chunk = make([]byte, 0, max(2*need, 64<<10))
+	}
+	out := s.chunk[len(s.chunk):cap(s.chunk)]
+	n := copy(out, b[first:i])
+	unicode := false
+	for {
+		for i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			binary.LittleEndian.PutUint64(out[n:], w)
+			if m := special(w); m != 0 {
+				k := bits.TrailingZeros64(m) &^ 7
+				high |= w & (1<<k - 1)
+				i += k >> 3
+				n += k >> 3
+				break
+			}
+			high |= w
+			i += 8
+			n += 8
+		}
+		for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= 0x20 {
+			high |= uint64(b[i])
+			out[n] = b[i]
+			n++
+			i++
+		}
+		if i >= len(b) || b[i] < 0x20 {
+			return nil, i, false
+		}
+		if b[i] == '"' {
+			break
+		}
+		if i+1 < len(b) && simpleEscape[b[i+1]] != 0 {
+			out[n] = simpleEscape[b[i+1]]
+			n++
+			i += 2
+			continue
+		}
+		if escapeLength(b[i:]) == 0 {
+			return nil, i, false
+		}
+		unicode = true
+		to, k := decodeEscape(out[:n], b[i:])
+		n = len(to)
+		i += k
+	}
+	d.text, d.escaped = out[:n:n], i-first
+	d.plain = !unicode && high&0x8080808080808080 == 0
+	s.chunk = s.chunk[:len(s.chunk)+n]
+	return d, i + 1, true
+}
+
+// simpleEscape is what the escapes of one letter stand for.
+var simpleEscape = [256]byte{'"': '"', '\\': '\\', '/': '/', 'n': '\n', 't': '\t', 'r': '\r', 'b': ' ', 'f': ' '}
+
+// special is not zero when one of eight bytes is a quote, a backslash or a
+// control character; its lowest bit is in the first of these.
+func special(w uint64) uint64 {
 	const (
 		ones = 0x0101010101010101
 		high = 0x8080808080808080
 	)
 	q := w ^ ones*'"'
 	s := w ^ ones*'\\'
-	return ((q-ones)&^q|(s-ones)&^s|(w-ones*0x20)&^w)&high != 0
+	return ((q-ones)&^q | (s-ones)&^s | (w-ones*0x20)&^w) & high
 }
 
 // escapeLength is the length of the JSON escape at the start of b, 0 when it
@@ -883,9 +978,7 @@ func (s *scan) again(v *view, i int, ctx context) int {
 	b := v.text
 	switch c := b[i]; {
 	case c == '"':
-		end, flags, _ := stringScan(b, i)
-		d := s.stringView(v, i+1, end-1, flags&hasEscape != 0)
-		d.plain = flags&hasUnicode == 0
+		d, end, _ := s.readString(v, i)
 		s.stringValue(d, ctx)
 		return end
 	case c == '[':

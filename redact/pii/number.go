@@ -148,10 +148,7 @@ func findIBAN(c *redact.Candidate) {
 	// the letters may be at most 34 characters and some spaces before.
 	lo := max(0, s-48)
 	for a := s - 1; a >= lo && ibanByte[text[a]]; a-- {
-		if a+1 >= s || !letter(text[a]) || !letter(text[a+1]) || a > 0 && alnum(text[a-1]) {
-			continue
-		}
-		if a+3 >= len(text) || !digit(text[a+2]) || !digit(text[a+3]) {
+		if !letter(text[a]) || a+3 >= len(text) || !digit(text[a+2]) || !digit(text[a+3]) || a+1 >= s || !letter(text[a+1]) || a > 0 && alnum(text[a-1]) {
 			continue
 		}
 		if e := ibanAt(text, a); e > s {
@@ -170,8 +167,10 @@ var ibanByte = func() (t [256]bool) {
 }()
 
 func ibanAt(text []byte, a int) int {
-	country := string(bytes.ToUpper(text[a : a+2]))
-	want := redact.IBANLength(country)
+	if len(text)-a < 15 || !letter(text[a+1]) || !digit(text[a+2]) || !digit(text[a+3]) {
+		return 0
+	}
+	want := redact.IBANLength(string([]byte{text[a] &^ 0x20, text[a+1] &^ 0x20}))
 	if want == 0 {
 		return 0
 	}
@@ -231,12 +230,17 @@ func digits(b []byte) bool {
 var ssnWords = wordSet([]byte("ssn"), []byte("social security"), []byte("social_security"), []byte("socialsecurity"))
 
 // words is a set of words by their first byte.
-type words [256][][]byte
+type words struct {
+	by [256][][]byte
+	// second has a bit for the last five bits of each second byte.
+	second [256]uint32
+}
 
 func wordSet(ws ...[]byte) *words {
 	var t words
 	for _, w := range ws {
-		t[w[0]] = append(t[w[0]], w)
+		t.by[w[0]] = append(t.by[w[0]], w)
+		t.second[w[0]] |= 1 << (w[1] & 31)
 	}
 	return &t
 }
@@ -252,11 +256,15 @@ func word(text []byte, a int, ws *words) bool {
 		near = near[i:]
 	}
 	for i, c := range near {
-		inside := i > 0 && 'a' <= c && c <= 'z' && letter(near[i-1])
+		first := c
 		if 'A' <= c && c <= 'Z' {
 			c += 32
 		}
-		for _, w := range ws[c] {
+		if i+1 == len(near) || ws.second[c]&(1<<(near[i+1]&31)) == 0 {
+			continue
+		}
+		for _, w := range ws.by[c] {
+			inside := i > 0 && 'a' <= first && first <= 'z' && letter(near[i-1])
 			// A short word is none inside of another: automatically, excellent.
 			if len(near)-i >= len(w) && bytes.EqualFold(near[i:i+len(w)], w) && !(inside && len(w) < 5) {
 				return true
@@ -347,7 +355,10 @@ var phoneWords = wordSet([]byte("phone"), []byte("tel"), []byte("mobile"), []byt
 // for telephones or where their punctuation says enough: (555) 010-0199.
 func findPhone(c *redact.Candidate) {
 	text, s, e := c.Text(), c.Start(), c.End()
-	if e-s > 64 || e-s >= 16 && digits(text[s:e]) {
+	if e-s > 64 || e-s >= 16 && digits(text[s:e]) || e-s == 10 && isDate(text[s:e]) {
+		return
+	}
+	if !phoneEnds(text, e) {
 		return
 	}
 	// A run may hold more than one number, or end in something else: read the
@@ -364,6 +375,14 @@ func findPhone(c *redact.Candidate) {
 	}
 }
 
+// phoneEnds reports whether a number may end at b.
+func phoneEnds(text []byte, b int) bool {
+	if b < len(text) && (alnum(text[b]) || text[b] == '_') {
+		return false
+	}
+	return !(b+1 < len(text) && (text[b] == '.' || text[b] == ':' || text[b] == '/' || text[b] == '-' || text[b] == '%') && alnum(text[b+1]))
+}
+
 func phoneAt(text []byte, a, e int) int {
 	if a > 0 {
 		p := text[a-1]
@@ -372,12 +391,6 @@ func phoneAt(text []byte, a, e int) int {
 		}
 	}
 	b := e
-	if b < len(text) && (alnum(text[b]) || text[b] == '_') {
-		return 0
-	}
-	if b+1 < len(text) && (text[b] == '.' || text[b] == ':' || text[b] == '/' || text[b] == '-' || text[b] == '%') && alnum(text[b+1]) {
-		return 0
-	}
 	run := text[a:b]
 	n, groups, paren, dots, slashes, doubles := 0, 0, 0, 0, 0, 0
 	for i, ch := range run {

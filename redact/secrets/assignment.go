@@ -162,8 +162,21 @@ func mayAssign(text []byte, n *name) bool {
 		return false
 	}
 	switch c := text[n.end]; c {
-	case '=', ':', '>', '(', ',', '"', '\'', '`', ']', '?', '!', '|', '+', '.', '\\', 0xef:
+	case '=', ':', '>', '"', '\'', '`', ']', '?', '!', '|', '+', '\\', 0xef:
 		return true
+	case '(': // before a quoted value
+		i := n.end + 1
+		for k := 0; i < len(text) && space(text[i]) && k < 80; k++ {
+			i++
+		}
+		if i+1 < len(text) && (text[i] == 'b' || text[i] == 'r' || text[i] == 'u' || text[i] == 'f' || text[i] == '@' || text[i] == 'L') {
+			i++
+		}
+		return i < len(text) && (text[i] == '"' || text[i] == '\'' || text[i] == '`' || text[i] == '\\')
+	case ',':
+		return valueBefore(text, n.start)
+	case '.':
+		return n.end+1 < len(text) && text[n.end+1] == '=' || typed(text, n.end) > 0
 	case ' ', '\t':
 		i := n.end
 		for i < len(text) && space(text[i]) {

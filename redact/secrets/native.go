@@ -120,31 +120,56 @@ func keywordAt(text []byte, i int) int {
 	return 0
 }
 
+// gapByte tells what may stand between a keyword and the operator.
+var gapByte = func() (t [256]uint8) {
+	for c := range t {
+		switch b := byte(c); {
+		case b == ' ' || b == '\t':
+			t[c] = inBlanks
+		case wordByte(b) || b == '.' || b == '-':
+			t[c] = inName
+		case b == '\'' || b == '"' || b == '\n' || b == '\r' || b == '\f':
+			t[c] = inQuotes
+		}
+	}
+	return t
+}()
+
+const (
+	inBlanks = 1 + iota
+	inName
+	inQuotes
+)
+
+// operatorByte is set for the bytes that an operator begins with.
+var operatorByte = [256]bool{'=': true, '>': true, ',': true, ':': true, '|': true, '?': true}
+
 // genericAfter reads what follows a keyword that ends at i: the gap, the
 // operator, the value and its end. The operator's place is certain: it is the
 // first byte that can belong neither to the gap nor to the blanks and quotes.
 func genericAfter(text []byte, i int) (g generic, ok bool) {
 	o := i
 	gap := -1 // where the gap must have ended
+loop:
 	for o < len(text) {
-		c := text[o]
-		if wordByte(c) || c == '.' || c == '-' || c == ' ' || c == '\t' {
-			if gap >= 0 && c != ' ' && c != '\t' {
+		switch gapByte[text[o]] {
+		case 0:
+			break loop
+		case inName:
+			if gap >= 0 {
 				return g, false // a name after a quote or a line end
 			}
-		} else if c == '\'' || c == '"' || c == '\n' || c == '\r' || c == '\f' {
+		case inQuotes:
 			if gap < 0 {
 				gap = o
 			}
-		} else {
-			break
 		}
 		o++
 		if o-i > 23 {
 			return g, false
 		}
 	}
-	if o == len(text) {
+	if o == len(text) || !operatorByte[text[o]] {
 		return g, false
 	}
 	if gap < 0 {
@@ -241,10 +266,15 @@ func genericPrefix(c byte) bool { return wordByte(c) || c == '.' || c == '-' }
 
 func findGeneric(c *redact.Candidate) {
 	text, k := c.Text(), c.Start()
-	if k < c.Skipped() || keywordAt(text, k) == 0 {
+	after := c.End()
+	if after < len(text) && gapByte[text[after]] == 0 && !operatorByte[text[after]] || k < c.Skipped() {
 		return
 	}
-	g, ok := genericAfter(text, k+keywordAt(text, k))
+	n := keywordAt(text, k)
+	if n == 0 {
+		return
+	}
+	g, ok := genericAfter(text, k+n)
 	if !ok {
 		return
 	}

@@ -343,9 +343,9 @@ func walletRule() redact.Rule {
 		Description: "A Bitcoin private key in wallet import format with its checksum.",
 		Runs:        true,
 		Find: func(c *redact.Candidate) {
-			v := c.Text()[c.Start():c.End()]
-			start := c.Start() + bytes.LastIndexByte(v, '/') + 1
-			v = c.Text()[start:c.End()]
+			start := max(c.Start(), c.End()-53) // one more than the longest
+			start += bytes.LastIndexByte(c.Text()[start:c.End()], '/') + 1
+			v := c.Text()[start:c.End()]
 			if n := len(v); n != 51 && n != 52 || v[0] != '5' && v[0] != 'K' && v[0] != 'L' && v[0] != '9' && v[0] != 'c' {
 				return
 			}
