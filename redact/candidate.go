@@ -121,15 +121,17 @@ func (c *Candidate) Run(from int, class *Class) int {
 	return e
 }
 
-// RunEnd does so for a run of at most most bytes that ok accepts by what stands
-// around them. The class, below RunClasses, names ok.
-func (c *Candidate) RunEnd(from, most int, class int, ok func(text []byte, i int) bool) int {
+// RunEnd does so for a run of at most most bytes of which some depend on what
+// stands around them: those that are not in sure are asked ok. The class, below
+// RunClasses, names the two.
+func (c *Candidate) RunEnd(from, most int, class int, sure *Class, ok func(text []byte, i int) bool) int {
 	m := &c.s.bounded[class]
 	if m.start <= from && from < m.end {
 		return m.end
 	}
 	e := from
-	for e < len(c.text) && e-from < most && ok(c.text, e) {
+	text := c.text[:min(len(c.text), from+most)]
+	for e < len(text) && (sure[text[e]] || ok(c.text, e)) {
 		e++
 	}
 	c.s.fuel -= e - from

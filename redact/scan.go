@@ -166,6 +166,7 @@ func (s *scan) reset() {
 	}
 }
 
+// newView is a view that the caller fills whole.
 func (s *scan) newView() *view {
 	if s.used == len(s.views) {
 		s.views = append(s.views, new(view))
@@ -173,7 +174,6 @@ func (s *scan) newView() *view {
 	v := s.views[s.used]
 	s.used++
 	s.most = max(s.most, s.used)
-	*v = view{}
 	return v
 }
 

@@ -552,7 +552,7 @@ func pairValue(c *redact.Candidate, i int, n *name, quote byte) (int, int, bool)
 		s, e, ok := quotedValue(text, j)
 		return s, e, ok && (plausibleQuoted(text[s:e], n, opEqual) || n.class == passwordKey && e-s >= 4 && word(text[s:e]) && !shape.Placeholder(text[s:e]) && !known(text[s:e]))
 	}
-	e := c.RunEnd(j, maxValue, runPair, func(text []byte, e int) bool {
+	e := c.RunEnd(j, maxValue, runPair, tokenClass, func(text []byte, e int) bool {
 		return text[e] != '\n' && text[e] != '\r' && text[e] != '"' && text[e] != ',' && text[e] != '}'
 	})
 	for n := 0; n < deciding && e > j && space(text[e-1]); n++ {
@@ -913,7 +913,7 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 	if shell {
 		class += 2
 	}
-	e = c.RunEnd(j, maxValue, class, func(text []byte, e int) bool { return bareByte(text, e, query, shell) })
+	e = c.RunEnd(j, maxValue, class, tokenClass, func(text []byte, e int) bool { return bareByte(text, e, query, shell) })
 	v := text[j:e]
 	for len(v) > 0 {
 		last := v[len(v)-1]

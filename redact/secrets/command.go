@@ -247,7 +247,7 @@ func shellWord(c *redact.Candidate, i int) (start, end int, ok bool) {
 		}
 		return 0, 0, false
 	}
-	e := c.RunEnd(i, maxValue, runWord, func(text []byte, e int) bool {
+	e := c.RunEnd(i, maxValue, runWord, tokenClass, func(text []byte, e int) bool {
 		return !blank(text[e]) && text[e] != '\'' && text[e] != '"' && text[e] != '`' && text[e] != '|' && text[e] != ';' && text[e] < 0x80 && !escapeStop(text, e)
 	})
 	return i, e, e > i

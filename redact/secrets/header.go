@@ -123,7 +123,7 @@ func findDigest(c *redact.Candidate, i int) {
 
 func credentialEnd(c *redact.Candidate, i int) int {
 	text := c.Text()
-	e := c.RunEnd(i, maxValue, runCredential, func(text []byte, e int) bool {
+	e := c.RunEnd(i, maxValue, runCredential, tokenClass, func(text []byte, e int) bool {
 		return text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] != '\\' && text[e] != '<' && text[e] != '>' &&
 			text[e] != ')' && text[e] != '&' && text[e] != '}' && text[e] != ']' && text[e] < 0x80 && !(text[e] == ',' && e+1 < len(text) && blank(text[e+1]))
 	})

@@ -193,7 +193,7 @@ func pgpassRule() redact.Rule {
 				}
 				i = e + 1
 			}
-			e := c.RunEnd(i, len(text), runPgpass, func(text []byte, e int) bool {
+			e := c.RunEnd(i, len(text), runPgpass, tokenClass, func(text []byte, e int) bool {
 				return !blank(text[e]) && text[e] != '"' && text[e] != '\'' && !escapeStop(text, e)
 			})
 			if e > i && !shape.Placeholder(text[i:e]) {
