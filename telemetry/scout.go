@@ -40,19 +40,27 @@ func (s *Session) scan(ctx context.Context) (int64, error) {
 			return -1, err
 		}
 	}
-	before := s.scout.adm.next()
-	err := s.scout.advance(ctx, s.seed)
-	idle := s.scout.adm.next() == before && before > 0
-	if truncated(err) || err == nil && idle && s.now != "" && replaced(s.scout.led) {
+	if err := s.scout.advance(ctx, s.seed); truncated(err) {
 		return -1, errChanging
-	}
-	if err != nil {
+	} else if err != nil {
 		return -1, err
 	}
 	if s.c.cfg.FeedbackScope == ScopeLifetime && s.scout.feedback < s.scout.lifetime {
 		return -1, nil // that feedback was about an earlier lifetime
 	}
 	return s.scout.feedback, nil
+}
+
+// elsewhere is an error when the source has another file than the scout, whose end
+// has been read: errChanging where it is the session's.
+func (s *Session) elsewhere() error {
+	switch {
+	case s.scout == nil || s.now == "" || !replaced(s.scout.led):
+		return nil
+	case s.there():
+		return errChanging
+	}
+	return ErrReplaced
 }
 
 // errChanging says that a ledger changed again and again while it was read.

@@ -182,6 +182,9 @@ func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed erro
 			if err := s.flush(ctx, p); err != nil {
 				return err
 			}
+			if err := s.elsewhere(); err != nil {
+				return err
+			}
 			s.quiet = fingerprint
 			return s.held()
 		}
@@ -205,6 +208,9 @@ func (s *Session) pull(ctx context.Context, limit int, p *Progress) (failed erro
 		return err
 	}
 	if !p.More {
+		if err := s.elsewhere(); err != nil {
+			return err
+		}
 		s.quiet = fingerprint
 	}
 	return s.held()

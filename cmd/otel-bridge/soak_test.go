@@ -188,7 +188,7 @@ func (f footprint) String() string {
 func TestSoak(t *testing.T) {
 	size := soakSize{sessions: 60, growing: 10, rounds: 12, idle: time.Second}
 	if os.Getenv(soakEnv) == "full" {
-		size = soakSize{sessions: 2000, growing: 200, rounds: 40, idle: time.Minute}
+		size = soakSize{sessions: 2000, growing: 200, rounds: 80, idle: time.Minute}
 	} else if testing.Short() {
 		t.Skip("it takes a while")
 	}
@@ -196,7 +196,7 @@ func TestSoak(t *testing.T) {
 	r.patience *= 10
 	packed := filepath.Join(r.dir, "packed") // a root holds one encoding
 	r.configure(fmt.Sprintf("sources: [{ dsh: { path: %q } }, { dsh: { path: %q } }]", r.root, packed),
-		fmt.Sprintf("exporter: { endpoint: %q, timeout: 1s }", r.srv.URL()))
+		fmt.Sprintf("exporter: { endpoint: %q, timeout: 500ms }\nshutdown_timeout: 2s", r.srv.URL()))
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -229,6 +229,7 @@ func TestSoak(t *testing.T) {
 					if errs[i] = g.step(); errs[i] != nil {
 						return
 					}
+					time.Sleep(pace) // as agents pause
 				}
 			})
 		}
@@ -260,6 +261,7 @@ func TestSoak(t *testing.T) {
 		r.awaitMetric(`otel_bridge_records{state="pending"}`, 0)
 		return r.footprint()
 	}
+	grow(1) // so that as many sessions are open before as after
 	before := settled("before the last quarter")
 	for range quarter {
 		grow(1)
@@ -289,8 +291,8 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("%v: %d events in growing sessions, %d resumes, %d migrations, %d requests, %d faults; %d records received",
 		time.Since(begin).Round(time.Second), events, resumes, migrations, r.srv.Totals().Requests, faults.n, r.srv.Totals().Kept)
-	if resumes == 0 || migrations == 0 {
-		t.Errorf("%d resumes, %d migrations: nothing was tried", resumes, migrations)
+	if resumes == 0 || migrations == 0 || faults.n == 0 {
+		t.Errorf("%d resumes, %d migrations, %d faults: not everything was tried", resumes, migrations, faults.n)
 	}
 	if n := strings.Count(r.file(r.got), `"session.diverged"`); n > 0 {
 		t.Errorf("%d divergences", n)
@@ -438,7 +440,7 @@ func startFaults(r *rig, seed uint64) *faulty {
 			select {
 			case <-f.quit:
 				return
-			case <-time.After(time.Duration(50+rnd.IntN(400)) * time.Millisecond):
+			case <-time.After(time.Duration(20+rnd.IntN(200)) * time.Millisecond):
 			}
 		}
 	}()

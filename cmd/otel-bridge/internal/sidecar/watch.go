@@ -22,6 +22,7 @@ const (
 	pollFastest = time.Second
 	netFastest  = 15 * time.Second
 	scanSlowest = 5 * time.Minute
+	lookAgain   = time.Second // until notifications of a move have come
 )
 
 // stamp is what a look at a file without reading it tells.
@@ -65,6 +66,7 @@ type watcher struct {
 	events func(path string) int64
 	longer map[string]contest // by session directory
 	untold map[string]bool    // session directories in which a scan found what no notification had told of
+	again  bool               // look at everything soon
 	warned map[string]bool    // messages that are said once
 	// scanned counts complete scans; tests wait for it.
 	scanned func()
@@ -98,8 +100,12 @@ func (w *watcher) run(ctx context.Context) {
 			}
 			return
 		case e, ok := <-events:
+			before := w.again
 			if ok {
 				w.event(e)
+			}
+			if w.again && !before {
+				timer.Reset(lookAgain)
 			}
 			continue
 		case err, ok := <-errs:
@@ -112,7 +118,8 @@ func (w *watcher) run(ctx context.Context) {
 			// Events were lost: look at everything now.
 			pause = w.scanAll(false)
 		case <-timer.C:
-			pause = w.scanAll(true)
+			pause = w.scanAll(!w.again)
+			w.again = false
 		}
 		if !timer.Stop() {
 			select {
@@ -353,6 +360,9 @@ func (w *watcher) lookFor(e fsnotify.Event) {
 		w.lookAt(e.Name)
 		return
 	}
+	// A watch of a directory that moves goes with its old name, even one that was
+	// asked for under the new one.
+	w.again = w.again || e.Has(fsnotify.Rename)
 	below := e.Name + string(filepath.Separator)
 	for path := range w.seen {
 		if strings.HasPrefix(path, below) {
