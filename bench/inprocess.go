@@ -204,6 +204,7 @@ func (b *bench) inProcess(ctx context.Context, spec workload.Spec) ([]inProcessR
 		emitters  int
 		ways      []string
 	}{
+		{steady, 1, []string{wayBatch, wayBatchLarge, wayDurable, wayUnredacted}},
 		{steady, 16, []string{wayBatch, wayBatchLarge, wayDurable, wayUnredacted}},
 		{steady, 256, []string{wayBatch, wayBatchLarge, wayDurable, wayUnredacted}},
 		{killed, 16, []string{wayBatch, wayDurable}},

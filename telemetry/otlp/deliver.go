@@ -35,6 +35,8 @@ type Deliverer struct {
 	running  bool
 	settled  chan struct{} // closed when a lease has ended
 	leases   int           // out at the moment
+	leased   int           // records in these
+	turn     time.Time     // of the next lease that is less than full
 	warnings map[string]bool
 }
 
@@ -265,12 +267,32 @@ const gzipLevel = gzip.BestSpeed
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-func (d *Deliverer) leaseEnd() {
+func (d *Deliverer) leaseEnd(records int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.leases--
+	d.leased -= records
 	close(d.settled)
 	d.settled = make(chan struct{})
+}
+
+// gatherFor is the least time between two leases that are less than a full request. The
+// first record after a rest goes out at once; those that come in a stream are not sent, and
+// their acknowledgement is not synced, a few at a time.
+const gatherFor = 20 * time.Millisecond
+
+// gather waits for the turn of a lease that is less than full; false when ctx ends.
+func (d *Deliverer) gather(ctx context.Context, full int) bool {
+	d.mu.Lock()
+	now := time.Now()
+	wait := d.turn.Sub(now)
+	if d.source.Pending()-int64(d.leased) < int64(full) {
+		d.turn = now.Add(max(wait, 0) + gatherFor)
+	} else {
+		wait = 0
+	}
+	d.mu.Unlock()
+	return wait <= 0 || sleep(ctx, wait)
 }
 
 // next leases a batch. In a drain nil means that nothing is left: what other
@@ -278,10 +300,14 @@ func (d *Deliverer) leaseEnd() {
 func (d *Deliverer) next(ctx context.Context, drain bool, lim outbox.Limits) (Lease, error) {
 	for {
 		if !drain {
+			if !d.gather(ctx, lim.Records) {
+				return nil, ctx.Err()
+			}
 			l, err := d.source.Lease(ctx, lim)
 			if l != nil {
 				d.mu.Lock()
 				d.leases++
+				d.leased += len(l.Entries())
 				d.mu.Unlock()
 				d.counts.leases.Add(1)
 			}
@@ -292,6 +318,7 @@ func (d *Deliverer) next(ctx context.Context, drain bool, lim outbox.Limits) (Le
 		l, err := d.source.TryLease(lim)
 		if l != nil {
 			d.leases++
+			d.leased += len(l.Entries())
 			d.counts.leases.Add(1)
 		}
 		others := d.leases > 0

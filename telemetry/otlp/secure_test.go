@@ -136,9 +136,9 @@ func TestCredentialsShowNowhere(t *testing.T) {
 		d := newDeliverer(t, m, cfg)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		ended := make(chan struct{})
-		go func() { // two tries have seen everything
+		go func() { // that many have seen everything
 			defer close(ended)
-			for s.Totals().Requests < 3 && ctx.Err() == nil {
+			for s.Totals().Requests < 8 && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
 			cancel()

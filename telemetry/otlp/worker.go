@@ -131,7 +131,7 @@ func (w *worker) lease(ctx context.Context, drain bool) (bool, error) {
 	if err != nil || lease == nil {
 		return true, err
 	}
-	defer w.d.leaseEnd()
+	defer w.d.leaseEnd(len(lease.Entries()))
 	stored := 0
 	for _, e := range lease.Entries() {
 		stored += len(e.Payload)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -157,8 +158,9 @@ func (o *Outbox) Before(d Damage) (cursors []Cursor, ok bool) {
 	var f former
 	if s := o.findSeg(d.Segment); d.slot != wholeSegment && s != nil {
 		f, ok = o.formerOf(s)
-	} else if f, ok = o.lostFormer[d.Segment]; !ok {
-		f, ok = o.formerFile(d.Segment, 0)
+	} else {
+		f = o.lostFormer[d.Segment]
+		ok = f != nil
 	}
 	for k, w := range f {
 		c := Cursor{Key: k}
@@ -365,7 +367,12 @@ func (l *loader) mendFormers() error {
 				f, ok = former{}, num > l.ckpt.seg || l.ckpt.off <= l.known[num].dataStart
 			}
 			f.merge(later)
-			ok = ok && known && l.mayHold(f, num, moved)
+			ok = ok && known
+		}
+		if ok {
+			// A quarantined entry need not have been in it: the last segment may be gone unseen.
+			f = maps.Clone(f)
+			ok = l.mayHold(f, math.MaxUint64, moved)
 		}
 		if ok {
 			l.lostFormer[num] = f
@@ -408,9 +415,11 @@ func (l *loader) mendFormers() error {
 
 // movedAway finds entries that were moved into quarantine and whose record there cannot be
 // seen, by segment and stream: settled since and gone with its segment, or lost. Nothing is
-// read when nothing above the checkpoint is lost.
+// read when no segment is lost, nor anything above the checkpoint.
 func (l *loader) movedAway() (all []orphan, err error) {
-	harmed := slices.ContainsFunc(l.damaged, func(d Damage) bool { return !l.ckptOK || d.Segment >= l.ckpt.seg })
+	harmed := slices.ContainsFunc(l.damaged, func(d Damage) bool {
+		return !l.ckptOK || d.Segment >= l.ckpt.seg || d.slot == wholeSegment
+	})
 	if !harmed {
 		return nil, nil
 	}
@@ -465,7 +474,7 @@ func (l *loader) mayHold(f former, num uint64, moved []orphan) bool {
 func (o *Outbox) keepLostFormers() {
 	wrote := false
 	for _, num := range slices.Sorted(maps.Keys(o.lostFormer)) {
-		if o.formerFiles[num] > 0 {
+		if o.lostFormer[num] == nil || o.formerFiles[num] > 0 {
 			continue
 		}
 		if err := o.writeFormer(num, num, o.lostFormer[num]); err != nil {

@@ -45,6 +45,11 @@ type Outbox struct {
 	qmu     sync.Mutex
 	queue   []*request
 	leading bool
+	// How many committed in the last group and meanwhile, and how long it took.
+	around    int
+	groupTook time.Duration
+	joined    chan struct{} // closed when so many are queued
+	fullAt    int
 
 	// wmu is held by the leader while it writes, and by whoever must keep the end of the log still.
 	wmu      sync.Mutex
@@ -84,7 +89,7 @@ type Outbox struct {
 		num, last uint64
 		f         former
 	}
-	lostFormer map[uint64]former // of segments that were lost
+	lostFormer map[uint64]former // of segments that were lost; nil: not known
 	ckptBuf    []byte            // of o.maint
 	reserve    int64             // bytes held back for quarantines
 
@@ -100,6 +105,7 @@ type Outbox struct {
 
 	win    window
 	leased map[ID]*leasedRef
+	group  chan struct{} // closed and replaced when a group of commits is through
 	wake   chan struct{} // closed and replaced when something becomes pending
 	room   chan struct{} // likewise when bytes are given back
 	quit   chan struct{} // closed by Close
@@ -148,7 +154,7 @@ func newOutbox(dir string, opts Options) *Outbox {
 		groupDelay: min(max(opts.GroupDelay, 0), maxGroupDelay),
 		cursors:    map[string]string{}, leased: map[ID]*leasedRef{},
 		formerFiles: map[uint64]int64{}, lostFormer: map[uint64]former{},
-		wake: make(chan struct{}), room: make(chan struct{}), quit: make(chan struct{}),
+		group: make(chan struct{}), wake: make(chan struct{}), room: make(chan struct{}), quit: make(chan struct{}),
 	}
 	if o.fs == nil {
 		o.fs = osFS{}

@@ -388,6 +388,7 @@ func (o *Outbox) syncSeg(s *segment) error {
 		return err
 	}
 	s.refs++
+	o.awaitGroup(s, want, fails)
 	o.mu.Unlock()
 
 	s.syncMu.Lock()
@@ -406,6 +407,24 @@ func (o *Outbox) syncSeg(s *segment) error {
 	}
 	o.settleBlocks(f, s, upTo)
 	return nil
+}
+
+// awaitGroup waits while commits are on their way into s whose sync takes along what was
+// written up to want: a sync of its own would cost as much, and hold the next commit up. Caller
+// holds o.mu, which is given up meanwhile.
+func (o *Outbox) awaitGroup(s *segment, want, fails uint64) {
+	for s == o.active && s.synced < want && s.fails == fails && !o.closed {
+		o.qmu.Lock()
+		leading := o.leading
+		o.qmu.Unlock()
+		if !leading {
+			return
+		}
+		through := o.group
+		o.mu.Unlock()
+		<-through
+		o.mu.Lock()
+	}
 }
 
 var errSync = errors.New("outbox: a sync of the segment failed, what it covered is written again")
