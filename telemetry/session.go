@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"slices"
 	"strconv"
 
@@ -527,6 +528,12 @@ const (
 	batchEvents  = 1 << 15
 )
 
+// politeEvents is after how many events a session lets others go first. Capture
+// has always something to do and delivery mostly waits, for a disk or a receiver:
+// without it each of its steps waits for a time slice of capture's, and half of
+// the records are still there when the ledgers have been read.
+const politeEvents = 32
+
 // run captures up to the watermark, the limit or the ledger's end. What it has
 // put into the batch last is to be flushed.
 func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progress) error {
@@ -543,6 +550,9 @@ func (s *Session) run(ctx context.Context, watermark int64, limit int, p *Progre
 		}
 		if p.More = limit > 0 && n >= limit; p.More {
 			break
+		}
+		if n%politeEvents == politeEvents-1 {
+			runtime.Gosched()
 		}
 		if r.led.Next() {
 			if err := s.event(ctx, r.led.Event(), watermark); err != nil {
