@@ -382,3 +382,89 @@ func TestNoKindLeaksFromAnyFieldOfASession(t *testing.T) {
 	}
 	look("the dump of SIGQUIT", dump.Bytes())
 }
+
+// TestNoKindLeaksFromARunningSidecar looks at what a sidecar shows of sessions
+// with all kinds of secrets while it runs, and at what it leaves when it is
+// killed by a signal that dumps every stack and register.
+func TestNoKindLeaksFromARunningSidecar(t *testing.T) {
+	shared, ok := sharedDir()
+	if !ok {
+		t.Skip("the recorded sessions stand beside the project")
+	}
+	var list []planted
+	for _, l := range plantedTexts {
+		f := strings.SplitN(l, "|", 3)
+		list = append(list, planted{Kind: f[0], Value: f[2], Default: true})
+	}
+	r := newRig(t)
+	n := len(list)
+	if testing.Short() {
+		n = 4
+	}
+	files, _ := plantedSessions(t, r.dir, filepath.Join(shared, "data", "dsh", "v4", "native-v4.jsonl"), n)
+	for i, f := range files {
+		to := r.path(fmt.Sprint("s", i))
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(f, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(where, text string) {
+		t.Helper()
+		if text == "" {
+			t.Errorf("%s: nothing is there", where)
+		}
+		for _, l := range leaks([]byte(text), list) {
+			t.Errorf("%s: %s", where, l)
+		}
+	}
+	r.start()
+	r.poll("records of every session", func() bool {
+		sessions := map[any]bool{}
+		for _, rec := range r.received() {
+			if id := rec.Attrs["session.id"]; id != nil {
+				sessions[id] = true
+			}
+		}
+		return len(sessions) == n && r.metric(`otel_bridge_records{state="pending"}`) == 0
+	})
+	metrics := r.page("/metrics")
+	if !strings.Contains(metrics, "otel_bridge_redactions_total{") {
+		t.Errorf("the metrics tell of no redaction: %.2000s", metrics)
+	}
+	look("/metrics", metrics)
+	look("/readyz", r.page("/readyz"))
+	look("/healthz", r.page("/healthz"))
+	for _, args := range [][]string{{"status", "--output", "json"}, {"status"}} {
+		out, err := exec.Command(program(t), append(args, "--data-dir", r.data())...).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %v: %s", args, err, clip(out))
+		}
+		look(strings.Join(args, " "), string(out))
+	}
+	r.kill()
+	look("the log", string(r.log.bytes()))
+
+	// Again, from the start, and aborted in the middle of its work.
+	if err := os.RemoveAll(r.data()); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOTRACEBACK", "system")
+	r.start()
+	r.poll("a record is read", func() bool { return r.metric(`otel_bridge_records_total{state="committed"}`) > 0 })
+	if err := r.cmd.Process.Signal(syscall.SIGABRT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.done:
+	case <-time.After(r.patience):
+		t.Fatal("SIGABRT did not end the program")
+	}
+	dump := string(r.log.bytes())
+	if !strings.Contains(dump, "SIGABRT") || !strings.Contains(dump, "goroutine ") {
+		t.Errorf("there is no dump: %s", clip([]byte(dump)))
+	}
+	look("the dump of SIGABRT", dump)
+}
