@@ -273,3 +273,43 @@ func TestAPanicInARuleBecomesAnErrorWithoutContent(t *testing.T) {
 		t.Errorf("the engine does not go on: %v", err)
 	}
 }
+
+// Callers that have checked their input rely on it.
+func TestWithoutACountTheOutputIsTheInput(t *testing.T) {
+	policies := bothSets()
+	rest, err := redact.ParsePolicy("rest.toml", []byte("[[rules]]\nid='gone'\nkeys=['nanos']\naction='drop'\n[[rules]]\nid='held'\nregex='''retry 7'''\nkeywords=['retry']\naction='withhold'\n"+
+		"[[rules]]\nid='there'\nregex='''open'''\nkeywords=['open']\npaths=['data.nowhere']\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tight := redact.Limits{ScanBytes: 1, Steps: 1, Depth: 3, Decode: 1}
+	same, changed := 0, 0
+	for _, o := range []redact.Options{{Policies: policies}, {Policies: append(policies, rest)}, {Policies: policies, Limits: tight}} {
+		e, err := redact.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range corpus.Classes {
+			g := corpus.New(41)
+			for range 60 {
+				in := " " + strings.Replace(string(g.Record(c)), `,"`, ` , "`, 3) + "\n"
+				in = strings.Replace(in, "AUTH_TOKEN", "[REDACTED:x]", 1)
+				out, rep, err := e.JSON([]byte("before"), []byte(in))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(rep.Counts) > 0 {
+					changed++
+					continue
+				}
+				same++
+				if string(out) != "before"+in || len(rep.Findings) > 0 || rep.Withhold != "" || rep.Exhausted > 0 {
+					t.Fatalf("no count, but %+v: %s", rep, out)
+				}
+			}
+		}
+	}
+	if same < 500 || changed < 100 {
+		t.Errorf("%d without a count, %d with one: the test says little", same, changed)
+	}
+}
