@@ -73,6 +73,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // faultRow is what a fault did to one sender.
 type faultRow struct {
 	Fault      string `json:"fault"`
+	Load       string `json:"workload"`
 	Sender     string `json:"sender"`
 	Events     int64  `json:"events"`
 	Lost       int64  `json:"lost"`
@@ -140,6 +141,9 @@ func (b *bench) once(ctx context.Context, f fault, s *sender, w *workload.Worklo
 		if p, err = start(); err != nil {
 			return row, err
 		}
+		if s.resumed != nil {
+			want += s.resumed(w)
+		}
 	default:
 	}
 	stats, err := b.far.wait(ctx, p, want, 20*time.Millisecond, b.limit)
@@ -156,11 +160,14 @@ func (b *bench) once(ctx context.Context, f fault, s *sender, w *workload.Worklo
 	} else {
 		select {
 		case <-p.exited:
+			if p.usage().Exit != 0 {
+				return row, p.failure()
+			}
 		case <-time.After(b.limit):
 		}
 	}
 	if stats, err = b.far.stats(); err != nil {
 		return row, err
 	}
-	return faultRow{f.name, s.name, want, want - stats.Distinct, stats.Duplicates}, nil
+	return faultRow{f.name, w.Spec.String(), s.name, want, want - stats.Distinct, stats.Duplicates}, nil
 }

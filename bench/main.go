@@ -75,6 +75,7 @@ const (
 	partV0        = "v0"
 	partZstd      = "zstd"
 	partFaults    = "faults"
+	partDSH       = "dsh"
 	partInProcess = "in-process"
 	partRedaction = "redaction"
 	partOutbox    = "outbox"
@@ -83,7 +84,7 @@ const (
 )
 
 var (
-	parts      = []string{partCollector, partOneCore, partPlain, partV0, partZstd, partFaults, partInProcess, partRedaction, partOutbox, partGrowth, partMemory}
+	parts      = []string{partCollector, partOneCore, partPlain, partV0, partZstd, partFaults, partDSH, partInProcess, partRedaction, partOutbox, partGrowth, partMemory}
 	quickParts = []string{partCollector, partRedaction, partOutbox}
 )
 
@@ -91,6 +92,7 @@ var (
 const (
 	nameCollector = "End to end, gzip"
 	nameOneCore   = "End to end, gzip, one core"
+	nameDSH       = "End to end, gzip, beside DSH's own backend"
 )
 
 // bench is one measurement.
@@ -171,6 +173,25 @@ func measure(ctx context.Context, args []string) (err error) {
 	return r.text(os.Stdout)
 }
 
+// besideDSH compares with DSH's own backend, which writes version 0, and lets it
+// meet the faults.
+func (b *bench) besideDSH(ctx context.Context, r *report, size int64, ours *sender) error {
+	folder := dshFolder()
+	if folder == "" {
+		b.say("DSH's own backend is left out: BENCH_DSH names no folder with its packages, see README.md")
+		return nil
+	}
+	spec := workload.Spec{Version: 0, Bytes: min(size, 30*mb), Sessions: 8, Seed: 5}
+	row, err := b.compare(ctx, nameDSH, spec, "gzip", false, ours, dsh(folder, 0, dshQueue))
+	if err != nil {
+		return err
+	}
+	r.Comparisons = append(r.Comparisons, row)
+	rows, err := b.suffer(ctx, spec, ours, dsh(folder, dshPace, 0))
+	r.Faults = append(r.Faults, rows...)
+	return err
+}
+
 func (b *bench) parts(ctx context.Context, r *report, wanted []string, size int64, quick bool) (err error) {
 	has := func(p string) bool { return slices.Contains(wanted, p) }
 	var ours, peer *sender
@@ -212,7 +233,13 @@ func (b *bench) parts(ctx context.Context, r *report, wanted []string, size int6
 		r.Comparisons = append(r.Comparisons, row)
 	}
 	if has(partFaults) {
-		if r.Faults, err = b.suffer(ctx, workload.Spec{Version: 2, Bytes: min(size, 30*mb), Sessions: 8, Seed: 5}, ours, peer); err != nil {
+		rows, err := b.suffer(ctx, workload.Spec{Version: 2, Bytes: min(size, 30*mb), Sessions: 8, Seed: 5}, ours, peer)
+		if r.Faults = append(r.Faults, rows...); err != nil {
+			return err
+		}
+	}
+	if has(partDSH) {
+		if err := b.besideDSH(ctx, r, size, ours); err != nil {
 			return err
 		}
 	}

@@ -43,6 +43,7 @@ func (b *bench) profile(ctx context.Context, into string, spec workload.Spec) er
 	if err := os.Setenv("BENCH_PROFILE_DIR", into); err != nil {
 		return err
 	}
+	b.runs = 1
 	c, err := b.growth(ctx, bridge(binary), []workload.Spec{spec})
 	if err != nil {
 		return err

@@ -113,7 +113,7 @@ func (r *report) text(out io.Writer) error {
 	for _, c := range r.Comparisons {
 		t.begin(fmt.Sprintf("%s (%s; medians of %d interleaved runs)", c.Name, c.Load, c.Runs),
 			"", "ledger MB/s", "body MB/s", "records/s", "CPU s/GB", "peak RSS MB", "wire MB", "fsyncs", "lost", "doubled", "secrets seen")
-		names := []string{"otel-bridge", "Collector"}
+		names := []string{"otel-bridge", "Collector", "DSH backend"}
 		for _, name := range names {
 			f, ok := c.Results[name]
 			if !ok {
@@ -129,16 +129,20 @@ func (r *report) text(out io.Writer) error {
 			}
 			t.row(name, num(f.LedgerMBs), num(f.BodyMBs), num(f.RecordsPerSecond), num(f.CPUPerGB), num(f.PeakRSSMB), num(f.WireMB), syncs, fmt.Sprint(f.Lost), fmt.Sprint(f.Duplicates), seen)
 		}
-		if ours, peer := c.Results[names[0]], c.Results[names[1]]; peer.Seconds > 0 {
+		for _, name := range names[1:] {
+			ours, peer := c.Results[names[0]], c.Results[name]
+			if peer.Seconds == 0 {
+				continue
+			}
 			t.row("ratio", num(ours.LedgerMBs/peer.LedgerMBs), num(ours.BodyMBs/peer.BodyMBs), num(ours.RecordsPerSecond/peer.RecordsPerSecond),
 				num(ours.CPUPerGB/peer.CPUPerGB), num(ours.PeakRSSMB/peer.PeakRSSMB), num(ours.WireMB/peer.WireMB), "", "", "", "")
 		}
 		t.end()
 	}
 	if len(r.Faults) > 0 {
-		t.begin("What a fault does", "", "sender", "events", "lost", "doubled")
+		t.begin("What a fault does", "", "workload", "sender", "events", "lost", "doubled")
 		for _, f := range r.Faults {
-			t.row(f.Fault, f.Sender, fmt.Sprint(f.Events), fmt.Sprint(f.Lost), fmt.Sprint(f.Duplicates))
+			t.row(f.Fault, f.Load, f.Sender, fmt.Sprint(f.Events), fmt.Sprint(f.Lost), fmt.Sprint(f.Duplicates))
 		}
 		t.end()
 	}

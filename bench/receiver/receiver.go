@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,7 +127,11 @@ func (rc *Receiver) logs(w http.ResponseWriter, r *http.Request) {
 	}
 	plain, err := b.decode(r.Header.Get("Content-Encoding"))
 	if err == nil {
-		b.records, err = walk(b.records[:0], plain)
+		read := walk
+		if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
+			read = walkJSON
+		}
+		b.records, err = read(b.records[:0], plain)
 	}
 	if err != nil {
 		rc.mu.Lock()

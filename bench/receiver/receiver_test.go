@@ -161,3 +161,25 @@ func TestWhatIsNoRequestIsCounted(t *testing.T) {
 		t.Errorf("%d, %+v", resp.StatusCode, got)
 	}
 }
+
+// OTLP's JSON, with seqs as strings and, as the JavaScript exporter writes them,
+// as numbers; one record has no session and one no seq: they are no events.
+func TestRequestsInJSONAreCounted(t *testing.T) {
+	s := serve(t)
+	record := func(session, seq string) string {
+		return `{"body":{"stringValue":"x"},"attributes":[{"key":"session.id","value":{"stringValue":"` + session + `"}},{"key":"event.seq","value":{"intValue":` + seq + `}}]}`
+	}
+	body := `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + record("a", "1") + `,` + record("a", `"2"`) + `,` + record("a", "1") + `]},` +
+		`{"logRecords":[` + record("", "3") + `,{"body":{},"attributes":[{"key":"session.id","value":{"stringValue":"a"}}]}]}]}]}`
+	for _, text := range []string{body, `{"resourceLogs":`} {
+		resp, err := http.Post(s.URL+"/v1/logs", "application/json", bytes.NewReader([]byte(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	st := stats(t, s)
+	if st.Records != 5 || st.Distinct != 2 || st.Duplicates != 1 || st.Others != 2 || st.Malformed != 1 || st.BodyBytes != 2*int64(len(`{"stringValue":"x"}`)) {
+		t.Errorf("%+v", st)
+	}
+}
