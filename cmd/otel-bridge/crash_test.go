@@ -385,6 +385,8 @@ func (r *crashRig) moment() func(*receiver.Server) bool {
 // Killed again and again, while sessions grow, are exported, and the receiver
 // refuses, hangs, resets and loses its answers, the program loses nothing and
 // alters nothing. What comes twice was in a request in flight.
+//
+// CASES 19.
 func TestKillsLoseNothing(t *testing.T) {
 	kills := 50
 	if v := os.Getenv(killsEnv); v != "" {

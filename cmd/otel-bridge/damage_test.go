@@ -17,6 +17,8 @@ import (
 
 // What the data directory has lost of a ledger is captured again from it: the
 // receiver gets every record, and none of them altered.
+//
+// CASES 30, 31 and 32.
 func TestDamagedRecordsAreCapturedAgainFromTheLedger(t *testing.T) {
 	const rows = 60
 	for name, c := range map[string]struct {

@@ -14,6 +14,8 @@ import (
 // The answer table, each line against a real receiver on loopback. Each case
 // sends five records of one session in one request to a receiver that gives
 // the answer for the first request and accepts after that.
+//
+// CASES 21, 22, 23 and 27.
 func TestWhatEachAnswerMeans(t *testing.T) {
 	const sent = 5
 	type want struct {
@@ -141,6 +143,8 @@ func response(status int, header ...string) *http.Response {
 }
 
 // What no scripted receiver sends: odd bodies and media types of a 200.
+//
+// CASES 22.
 func TestOnlyAnOTLPAnswerAcknowledges(t *testing.T) {
 	for name, c := range map[string]struct {
 		media, body string
@@ -268,6 +272,7 @@ func FuzzJudgeNeverTakesANoForAYes(f *testing.F) {
 	})
 }
 
+// CASES 27, before the start.
 func TestCheckTellsWhetherTheEndpointTakesLogs(t *testing.T) {
 	for spec, want := range map[string]string{
 		"ok": "", "204": "", "400": "", "422": "",

@@ -23,6 +23,8 @@ import (
 )
 
 // One refused record among 512 costs about 2·log2(512) more requests.
+//
+// CASES 20.
 func TestOnePoisonRecordIsFoundAndTheRestArrives(t *testing.T) {
 	for _, at := range []int{0, 1, 255, 256, 300, 511} {
 		m := newMemory()
@@ -190,6 +192,7 @@ func TestFewRefusedRecordsAloneAreConvictedWithoutAWitness(t *testing.T) {
 	}
 }
 
+// CASES 21.
 func TestASizeLimitIsLearnedAndKept(t *testing.T) {
 	for _, spec := range []string{"413-over=20000", "400-over=20000"} {
 		m := newMemory()
@@ -265,6 +268,8 @@ func TestASingleRecordThatIsTooLarge(t *testing.T) {
 
 // After an answer that leaves open which records were refused, requests hold
 // one record, and grow with each clean acknowledgement.
+//
+// CASES 22.
 func TestAnUnknownOutcomeMakesTheNextVerdictsDefinite(t *testing.T) {
 	m := newMemory()
 	fill(t, m, "s", 600)

@@ -143,6 +143,7 @@ func TestRetryAfterIsObeyedCappedAndInterruptible(t *testing.T) {
 	})
 }
 
+// CASES 27: no hammering, one message.
 func TestHoldingIsRareAndMendedByNewCredentials(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headers")
 	write := func(token string) {

@@ -93,6 +93,8 @@ func peakRSS() int {
 
 // TestMemoryAndStartDoNotGrowWithTheBacklog runs with 64 MiB, and with 2 GiB by
 // OUTBOX_BACKLOG=2147483648.
+//
+// CASES 33 and 34.
 func TestMemoryAndStartDoNotGrowWithTheBacklog(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes a backlog")

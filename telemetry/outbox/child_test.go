@@ -105,6 +105,7 @@ func crashChild() {
 	wg.Wait()
 }
 
+// CASES 16 and 19.
 func TestAKilledProcessLosesNothingAndRepeatsOnlyWhatWasInFlight(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGKILL on Windows")

@@ -250,6 +250,8 @@ func look(t testing.TB, fs *faultfs.FS) {
 
 // TestNoSingleBitFlipAltersOrLosesAnEntry takes every 29th bit, and of 64 bytes of nothing
 // but zeros one; with OUTBOX_LONG=1 it takes every bit of every file.
+//
+// CASES 30.
 func TestNoSingleBitFlipAltersOrLosesAnEntry(t *testing.T) {
 	const shards = 8
 	for _, closed := range []bool{true, false} {
@@ -360,6 +362,7 @@ func TestEveryTruncationPointOpensAndKeepsWhatIsWhole(t *testing.T) {
 	}
 }
 
+// CASES 32.
 func TestRandomBytesOverASegmentHeaderAreMended(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	noise := func(n int) []byte {
@@ -406,6 +409,7 @@ func TestRandomBytesOverASegmentHeaderAreMended(t *testing.T) {
 	}
 }
 
+// CASES 30: with its identity.
 func TestDamageIsReportedUntilItIsDealtWith(t *testing.T) {
 	box, _ := smallBox(t, true)
 	name := segmentOf(box, 0)
@@ -475,6 +479,7 @@ func TestANewerFormatIsRefusedByName(t *testing.T) {
 	}
 }
 
+// CASES 31.
 func TestAHalfZeroedLastRecordLosesNothingThatWasAcknowledged(t *testing.T) {
 	fs := faultfs.New()
 	b := open(t, simDir, outbox.Options{FS: fs, SegmentSize: 16 << 10})

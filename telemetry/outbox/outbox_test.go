@@ -190,6 +190,7 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
+// CASES 34.
 func TestDiskFallsToOneSegmentAfterDraining(t *testing.T) {
 	dir := t.TempDir()
 	const seg = 64 << 10

@@ -91,6 +91,7 @@ func (s *sim) commitAfterFaults() bool {
 	return len(s.ghosts) == 0
 }
 
+// CASES 29.
 func TestAFullDiskStopsIntakeOnlyAndTheSameHandleGoesOn(t *testing.T) {
 	for seed := range uint64(rounds(40)) {
 		fs := faultfs.New()

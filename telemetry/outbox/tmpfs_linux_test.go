@@ -15,6 +15,8 @@ import (
 
 // TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself fills a real file system while the
 // outbox appends, drains, seals and quarantines.
+//
+// CASES 29 on a real file system.
 func TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
