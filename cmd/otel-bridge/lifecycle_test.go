@@ -3,7 +3,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/otel-bridge/otel-bridge/session/jsonl"
 )
 
 // A session whose file is removed, with or without its directory, has ended: that
@@ -210,4 +214,93 @@ func processReads(pid int) (n int64) {
 		return 0
 	}
 	return n
+}
+
+// A session moves from each format that the reference has migrated it to, to the
+// next one, while the program runs and while it does not: each event that a
+// migration keeps goes out once.
+func TestMigratedSessionsGoOn(t *testing.T) {
+	shared, ok := sharedDir()
+	if !ok {
+		t.Skip("the migrated files stand beside the project")
+	}
+	for _, lab := range []string{"lab-compaction", "lab-multiturn", "lab-unicode", "lab-secrets", "lab-openturn"} {
+		for _, live := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s live %t", lab, live), func(t *testing.T) {
+				r := newRig(t)
+				r.start()
+				generations, newest, id := 0, "", ""
+				var created int64
+				for version := range 5 {
+					from := filepath.Join(shared, "data", "dsh", fmt.Sprint("v", version), lab+".jsonl")
+					led, err := jsonl.Open(from)
+					if errors.Is(err, os.ErrNotExist) {
+						continue
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					h := led.Header()
+					if err := led.Close(); err != nil {
+						t.Fatal(err)
+					}
+					if newest != "" && h.CreatedAt != created {
+						continue // another run of the same script
+					}
+					created, id = h.CreatedAt, h.ID
+					if !live && newest != "" {
+						r.stop()
+					}
+					newest = filepath.Join(r.root, "p", lab, jsonl.Name{Generation: version}.String())
+					r.write(newest+".0123456789ab.tmp", r.file(from))
+					r.rename(newest+".0123456789ab.tmp", newest)
+					if !live && generations > 0 {
+						r.start()
+					}
+					generations++
+					r.awaitCursors(newest, map[string]cursorPlace{id: {version, int64(ledgerEvents(t, newest))}})
+				}
+				next := ledgerEvents(t, newest)
+				r.write(newest, row(next, "goes on"))
+				r.awaitEvents(id, int64(next))
+				r.stop()
+				if generations < 3 {
+					t.Fatalf("only %d generations", generations)
+				}
+				if n := r.ops("session.generation", id); n != generations-1 {
+					t.Errorf("%d records of a new generation, want %d", n, generations-1)
+				}
+				want, got := map[string]int{}, map[string]int{}
+				led, err := jsonl.Open(newest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for led.Next() {
+					want[keptEvent(led.Event().Type, led.Event().Time)]++
+				}
+				if err := errors.Join(led.Err(), led.Close()); err != nil {
+					t.Fatal(err)
+				}
+				for _, rec := range r.events(id) {
+					got[keptEvent(rec.Attrs["event.type"].(string), int64(rec.Record.TimeUnixNano/1e6))]++
+				}
+				delete(want, "")
+				delete(got, "")
+				if len(want) == 0 || !maps.Equal(got, want) {
+					t.Errorf("received %v\nwant %v", got, want)
+				}
+				r.audit(r.root)
+			})
+		}
+	}
+}
+
+// keptEvent names an event as all formats have it, "" for those that a migration
+// drops or makes.
+func keptEvent(typ string, ms int64) string {
+	switch typ {
+	case "assistant/chunk", "assistant/attempt", "system/message":
+		return ""
+	}
+	return fmt.Sprint(strings.TrimPrefix(strings.Replace(typ, "code-dispatch", "ptc-dispatch", 1), "plugin:"), " ", ms)
 }
