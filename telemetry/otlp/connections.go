@@ -33,6 +33,13 @@ type connections struct {
 func newConnections(c *Config, u *url.URL) (*connections, error) {
 	cs := &connections{cfg: c, url: u, cert: &clientCert{certFile: c.TLS.CertFile, keyFile: c.TLS.KeyFile}}
 	if c.TLS.CertFile != "" {
+		cert, key := CheckClientFiles(c.TLS.CertFile, c.TLS.KeyFile)
+		switch {
+		case cert != nil:
+			return nil, &ConfigError{Field: "TLS.CertFile", Err: cert}
+		case key != nil:
+			return nil, &ConfigError{Field: "TLS.KeyFile", Err: key}
+		}
 		if _, err := cs.cert.get(nil); err != nil {
 			return nil, &ConfigError{Field: "TLS", Err: err}
 		}

@@ -208,14 +208,17 @@ func TestWithoutARedactorNoWordOfTheReceiverIsKept(t *testing.T) {
 }
 
 func TestConfigurationsThatAreNotSafeOrMakeNoSenseAreRefused(t *testing.T) {
+	a, b := newAuthority(t), newAuthority(t)
 	for field, cfgs := range map[string][]Config{
 		"Endpoint": {{}, {Endpoint: "localhost:4318"}, {Endpoint: "https://"}, {Endpoint: "http://collector.example.com/v1/logs"}, {Endpoint: "http://10.0.0.1:4318/v1/logs"},
 			{Endpoint: "http://127.0.0.1.example.com/"}, {Endpoint: "http://localhost.example.com/"}, {Endpoint: "http://[::2]/"}},
-		"Workers":     {{Endpoint: "https://h/", Workers: -1}},
-		"Timeout":     {{Endpoint: "https://h/", Timeout: -1}},
-		"TLS":         {{Endpoint: "https://h/", TLS: TLS{CertFile: "x"}}, {Endpoint: "http://localhost/", TLS: TLS{CAFile: "x"}}, {Endpoint: "https://h/", TLS: TLS{CertFile: "/nope", KeyFile: "/nope"}}},
-		"TLS.CAFile":  {{Endpoint: "https://h/", TLS: TLS{CAFile: "/nope"}}, {Endpoint: "https://h/", TLS: TLS{CAFile: "secure_test.go"}}},
-		"HeadersFile": {{Endpoint: "https://h/", HeadersFile: "/nope"}, {Endpoint: "https://h/", HeadersFile: "secure_test.go"}},
+		"Workers":      {{Endpoint: "https://h/", Workers: -1}},
+		"Timeout":      {{Endpoint: "https://h/", Timeout: -1}},
+		"TLS":          {{Endpoint: "https://h/", TLS: TLS{CertFile: "x"}}, {Endpoint: "http://localhost/", TLS: TLS{CAFile: "x"}}},
+		"TLS.CertFile": {{Endpoint: "https://h/", TLS: TLS{CertFile: "/nope", KeyFile: "/nope"}}, {Endpoint: "https://h/", TLS: TLS{CertFile: "secure_test.go", KeyFile: a.keyFile}}},
+		"TLS.KeyFile":  {{Endpoint: "https://h/", TLS: TLS{CertFile: a.certFile, KeyFile: "/nope"}}, {Endpoint: "https://h/", TLS: TLS{CertFile: a.certFile, KeyFile: a.certFile}}, {Endpoint: "https://h/", TLS: TLS{CertFile: a.certFile, KeyFile: b.keyFile}}},
+		"TLS.CAFile":   {{Endpoint: "https://h/", TLS: TLS{CAFile: "/nope"}}, {Endpoint: "https://h/", TLS: TLS{CAFile: "secure_test.go"}}},
+		"HeadersFile":  {{Endpoint: "https://h/", HeadersFile: "/nope"}, {Endpoint: "https://h/", HeadersFile: "secure_test.go"}},
 	} {
 		for _, cfg := range cfgs {
 			_, err := New(newMemory(), cfg)

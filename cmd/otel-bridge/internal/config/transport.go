@@ -1,7 +1,6 @@
 package config
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/otel-bridge/otel-bridge/telemetry"
+	"github.com/otel-bridge/otel-bridge/telemetry/otlp"
 )
 
 // applyStandardEnv reads the variables that OpenTelemetry's specification names
@@ -176,10 +176,14 @@ func (l *loader) checkTransport() {
 	case x.TLS.CertFile == "":
 		l.failAt("exporter.tls.key_file", "needs exporter.tls.cert_file beside it")
 	default:
+		cert, key := otlp.CheckClientFiles(x.TLS.CertFile, x.TLS.KeyFile)
+		if cert != nil {
+			l.failAt("exporter.tls.cert_file", "%s", cert)
+		}
 		if err := privateFile(x.TLS.KeyFile); err != nil {
 			l.failAt("exporter.tls.key_file", "%s", err)
-		} else if _, err := tls.LoadX509KeyPair(x.TLS.CertFile, x.TLS.KeyFile); err != nil {
-			l.failAt("exporter.tls.cert_file", "is not a certificate with its key in exporter.tls.key_file, both PEM")
+		} else if key != nil {
+			l.failAt("exporter.tls.key_file", "%s", key)
 		}
 	}
 }
