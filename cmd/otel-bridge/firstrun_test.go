@@ -50,7 +50,7 @@ func TestFirstRunPageDoesWhatItSays(t *testing.T) {
 	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(buildProgram(t, ""), filepath.Join(dir, "otel-bridge")); err != nil {
+	if err := os.Symlink(program(t), filepath.Join(dir, "otel-bridge")); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), scriptPatience)
