@@ -41,6 +41,14 @@ func leafOf(buf, body []byte) (Leaf, []byte) {
 	return sha256.Sum256(out), out
 }
 
+// canonical is session.Canonical, in one pass where appendCanonical knows how.
+func canonical(dst, body []byte) ([]byte, error) {
+	if out, _, ok := appendCanonical(dst, body, skipBlank(body, 0), 0); ok {
+		return out, nil
+	}
+	return session.Canonical(dst, body)
+}
+
 // maxQuickDepth bounds the nesting for which appendCanonical is linear in
 // practice: an object whose members are out of order is copied once more at
 // each level.

@@ -162,13 +162,14 @@ func KeyID(key ed25519.PublicKey) string {
 // signed is what a signature is over: the kind of the ops record and the
 // canonical form of its body without the member "signature".
 func signed(op string, body []byte) ([]byte, error) {
-	b := []byte{'{'}
+	b := append(make([]byte, 0, len(body)), '{')
 	for o := session.WalkObject(session.TrimSpace(body)); o.Next(); {
 		if !o.KeyIs("signature") {
 			b = appendMember(b, 1, o.RawKey(), o.Value())
 		}
 	}
-	return session.Canonical([]byte("otel-bridge/"+op+"/1\x00"), append(b, '}'))
+	head := "otel-bridge/" + op + "/1\x00"
+	return canonical(append(make([]byte, 0, len(head)+len(b)+1), head...), append(b, '}'))
 }
 
 // SignBody adds the member "signature" to the body of an ops record, a JSON
