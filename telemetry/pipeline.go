@@ -70,8 +70,12 @@ func Parents(store Store) func(id string) (Source, bool) {
 // Flushing a session in its store returns when its cursor has reached the end,
 // or what consent covers, and so does disposing of it. Where capture cannot go
 // on the flush fails, and the session stays in the store.
+//
+// What the outbox loses to damage is captured again from the sessions that are in
+// the store, see Mender, as long as Run runs.
 type Pipeline struct {
 	capture *Capture
+	mender  *Mender // nil where the outbox does not tell of damage
 	onError func(sessionID string, err error)
 
 	mu     sync.Mutex
@@ -86,6 +90,7 @@ type Pipeline struct {
 type liveSession struct {
 	mu     sync.Mutex
 	s      *Session
+	mender *Mender
 	queued bool
 	stop   func()
 }
@@ -105,6 +110,9 @@ func Attach(store Store, c *Capture, onError func(sessionID string, err error)) 
 	if p.onError == nil {
 		p.onError = func(string, error) {}
 	}
+	if o, ok := c.cfg.Outbox.(MendOutbox); ok {
+		p.mender = NewMender(o)
+	}
 	store.OnCreated(func(l *session.Ledger) error { p.add(l); return nil })
 	store.OnFlush(p.flush)
 	store.OnDisposed(p.remove)
@@ -120,7 +128,7 @@ func (p *Pipeline) add(l *session.Ledger) {
 	if p.closed || p.live[l] != nil {
 		return
 	}
-	ls := &liveSession{s: p.capture.Session(Memory(l), SessionOptions{})}
+	ls := &liveSession{s: p.capture.Session(Memory(l), SessionOptions{}), mender: p.mender}
 	p.live[l] = ls
 	ls.stop = l.Observe(func(*session.Event) { p.mark(ls) })
 	p.enqueue(ls)
@@ -162,6 +170,7 @@ func (p *Pipeline) Run(ctx context.Context) {
 	retry := time.NewTicker(retryEvery)
 	defer retry.Stop()
 	var failed []*liveSession
+	damaged := int64(0)
 	for {
 		for ls := p.next(); ls != nil; ls = p.next() {
 			progress, err := ls.pull(ctx, turnEvents)
@@ -180,6 +189,10 @@ func (p *Pipeline) Run(ctx context.Context) {
 			return
 		case <-p.wake:
 		case <-retry.C:
+			before := damaged
+			if damaged = p.damaged(); damaged > before {
+				p.markAll() // it shows when an entry is read to be sent
+			}
 			for _, ls := range failed {
 				p.mark(ls)
 			}
@@ -197,7 +210,31 @@ func (ls *liveSession) pull(ctx context.Context, limit int) (Progress, error) {
 	if ls.s == nil {
 		return Progress{}, nil // it has left the store, flushed
 	}
-	return ls.s.Pull(ctx, limit)
+	progress, err := ls.s.Pull(ctx, limit)
+	for err == nil && !progress.More && ls.mender != nil {
+		var done Mended
+		if done, err = ls.mender.Mend(ctx, ls.s); err != nil || !done.Back {
+			break
+		}
+		progress, err = ls.s.Pull(ctx, limit)
+	}
+	return progress, err
+}
+
+// damaged counts what the outbox has lost and nobody has captured again.
+func (p *Pipeline) damaged() int64 {
+	if p.mender == nil {
+		return 0
+	}
+	return p.mender.outbox.Stats().Damaged
+}
+
+func (p *Pipeline) markAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ls := range p.live {
+		p.enqueue(ls)
+	}
 }
 
 func (ls *liveSession) close() {

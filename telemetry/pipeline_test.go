@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/otel-bridge/otel-bridge/internal/faultfs"
 	"github.com/otel-bridge/otel-bridge/session"
+	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
 func appendTurn(t *testing.T, l *session.Ledger, n int) {
@@ -116,6 +119,71 @@ func TestPipelineTriesAgainWhatHasFailed(t *testing.T) {
 		if len(errs) != 1 || !slices.Equal(seqsOf(o.records(t)), []int64{0, 1, 2, 3, 6, 7, 8}) {
 			t.Errorf("%v, %v", errs, seqsOf(o.records(t)))
 		}
+		if err := p.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// An entry that turns out to be damaged when it is to be sent is captured again from
+// the session in the store, though nothing is appended to it any more.
+func TestPipelineCapturesDamagedEntriesAgain(t *testing.T) {
+	fs := faultfs.New()
+	o, err := outbox.Open("/box", outbox.Options{FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	synctest.Test(t, func(t *testing.T) {
+		store := session.NewMemoryStore(nil, nil)
+		p := Attach(store, testCapture(t, o, nil), func(id string, err error) { t.Errorf("%s: %v", id, err) })
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { p.Run(ctx) })
+		l, err := store.Create(ctx, session.CreateOptions{Header: session.Header{ID: "s"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendTurn(t, l, 1)
+		synctest.Wait()
+		name := fs.Names()[slices.IndexFunc(fs.Names(), func(n string) bool { return strings.HasSuffix(n, ".seg") })]
+		image := fs.Bytes(name)
+		fs.FlipBit(name, int64(bytes.Index(image, []byte("question 1")))*8)
+		got := map[int64]int{}
+		drain := func() {
+			for {
+				lease, err := o.TryLease(outbox.Limits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if lease == nil {
+					return
+				}
+				for _, e := range lease.Entries() {
+					r, err := DecodeRecord(e.Payload)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got[r.Identity.Seq]++
+					if err := lease.Ack(e.ID); err != nil {
+						t.Fatal(err)
+					}
+				}
+				lease.Close()
+			}
+		}
+		drain()
+		if len(got) != 6 || got[2] != 0 || o.Stats().Damaged != 1 {
+			t.Errorf("got %v, %+v", got, o.Stats())
+		}
+		<-afterRetry(ctx)
+		synctest.Wait()
+		drain()
+		if len(got) != 7 || got[2] != 1 || o.Stats().Damaged != 0 {
+			t.Errorf("got %v, %+v", got, o.Stats())
+		}
+		cancel()
+		run.Wait()
 		if err := p.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
