@@ -192,9 +192,16 @@ func (v *view) edge(pos int) bool {
 // edgeAfter is the index of the first edge behind pos.
 func (v *view) edgeAfter(pos int) int {
 	if v.edges == nil {
-		v.edges = make([]int32, 0, 8)
+		v.edges = make([]int32, 0, len(v.pieces))
+		pos := int32(0)
+		for _, p := range v.pieces {
+			if p.v.parent == v.parent {
+				v.edges = append(v.edges, pos)
+				pos += int32(len(p.v.text))
+			}
+		}
 		for i := range v.segs {
-			if v.segs[i].gap {
+			if v.pieces == nil && v.segs[i].gap {
 				v.edges = append(v.edges, v.segs[i].pos)
 			}
 		}

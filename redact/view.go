@@ -23,15 +23,16 @@ type view struct {
 	// means. The segments are made when somebody asks: most strings hold
 	// nothing to replace.
 	escaped int
-	whole   int      // > 0: a match anywhere replaces parent[base:base+whole]
-	number  bool     // the view is a JSON number: its replacement needs quotes
-	plain   bool     // ASCII without control characters that hide something
-	joined  bool     // pieces of several strings; number rules are careful here
-	blobs   []window // stretches of base64 data, where match has found some
-	edges   []int32  // where the strings of a joined view begin, once somebody has asked
-	taken   []taken  // values that a rule with Within has taken whole
-	nested  int      // how many JSON strings lie around the text; < 0: unknown
-	depth   int      // decode steps from the root
+	whole   int         // > 0: a match anywhere replaces parent[base:base+whole]
+	number  bool        // the view is a JSON number: its replacement needs quotes
+	plain   bool        // ASCII without control characters that hide something
+	joined  bool        // pieces of several strings; number rules are careful here
+	blobs   []window    // stretches of base64 data, where match has found some
+	pieces  []joinPiece // the strings of a joined view, until their segments are asked for
+	edges   []int32     // where the strings of a joined view begin, once somebody has asked
+	taken   []taken     // values that a rule with Within has taken whole
+	nested  int         // how many JSON strings lie around the text; < 0: unknown
+	depth   int         // decode steps from the root
 }
 
 // seg maps the view's bytes from pos up to the next seg's pos. Unless unit is
@@ -46,6 +47,26 @@ type seg struct {
 
 // mapped makes the segments of an escaped string.
 func (v *view) mapped() {
+	if v.pieces != nil && v.segs == nil {
+		pos := int32(0)
+		for _, p := range v.pieces {
+			if p.v.parent != v.parent {
+				continue
+			}
+			first := len(v.segs)
+			p.v.mapped()
+			if p.v.segs == nil {
+				v.segs = append(v.segs, seg{pos: pos, raw: int32(p.v.base), rlen: int32(len(p.v.text))})
+			}
+			for _, g := range p.v.segs {
+				g.pos += pos
+				v.segs = append(v.segs, g)
+			}
+			v.segs[first].gap = true
+			pos += int32(len(p.v.text))
+		}
+		return
+	}
 	if v.escaped > 0 && v.segs == nil {
 		raw := v.parent.text[v.base : v.base+v.escaped]
 		v.segs = make([]seg, 0, 2*bytes.Count(raw, []byte{'\\'})+1)
@@ -159,27 +180,6 @@ func (b *builder) unit(text []byte, raw, rlen int) {
 func (b *builder) dead(text []byte) {
 	b.segs = append(b.segs, seg{pos: int32(len(b.text)), dead: true})
 	b.text = append(b.text, text...)
-}
-
-// piece appends a whole view as one string of a joined view whose parent is
-// the root: positions are mapped through the piece's own chain.
-func (b *builder) piece(v *view) {
-	first := len(b.segs)
-	if v.escaped > 0 {
-		b.unescape(v.parent.text[v.base:v.base+v.escaped], v.base)
-	} else if v.segs == nil {
-		b.segs = append(b.segs, seg{pos: int32(len(b.text)), raw: int32(v.base), rlen: int32(len(v.text))})
-		b.text = append(b.text, v.text...)
-	} else {
-		for _, g := range v.segs {
-			g.pos += int32(len(b.text))
-			b.segs = append(b.segs, g)
-		}
-		b.text = append(b.text, v.text...)
-	}
-	if first < len(b.segs) {
-		b.segs[first].gap = true
-	}
 }
 
 // appendUnescaped appends what unescape makes of text.

@@ -764,13 +764,13 @@ func (s *scan) join(v *view, first int) {
 			n++
 			t := p.v.text
 			argv = argv || len(t) > 1 && t[0] == '-' && bytes.IndexByte(t, ' ') < 0
-			b.piece(p.v)
+			b.text = append(b.text, t...)
 		}
 		if n < 2 {
 			continue
 		}
 		d := s.newView()
-		*d = view{text: b.text, segs: b.segs, parent: v, nested: -1, depth: v.depth, joined: true}
+		*d = view{text: b.text, pieces: group, parent: v, nested: -1, depth: v.depth, joined: true}
 		s.text(d)
 		if argv && h == 1 {
 			s.argv(v, d)
@@ -801,6 +801,7 @@ func constant(group []joinPiece) bool {
 
 // argv looks at an array of command line words with spaces between them.
 func (s *scan) argv(v, joined *view) {
+	joined.mapped()
 	b := s.newBuilder()
 	for i := range joined.segs {
 		g := joined.segs[i]

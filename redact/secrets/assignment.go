@@ -78,11 +78,9 @@ func findAssignment(c *redact.Candidate) {
 	// In strings that are put together, a name that begins one of them is not
 	// the end of a name in the one before.
 	if from := c.StringStart(); from > a && mayAssign(text, &name{start: a, end: b}) {
-		var (
-			low [128]byte
-			buf [16][]byte
-		)
-		if classifyWords(splitWords(text[from:b], low[:], buf[:0])) == excluded {
+		var w words
+		w.split(text[from:b])
+		if w.classify(w.n) == excluded {
 			return // first line, num_tokens=820
 		}
 	}
@@ -806,30 +804,25 @@ var knownWords = set("password", "passwd", "secret", "token", "username", "strin
 
 // similar: password = "password", token: "access_token".
 func similar(v []byte, n *name) bool {
-	var (
-		low [64]byte
-		buf [16][]byte
-	)
 	if len(v) > 64 {
 		return false
 	}
-	w := splitWords(v, low[:], buf[:0])
-	for _, x := range w {
-		for _, c := range x {
-			if '0' <= c && c <= '9' {
-				return false
-			}
+	for _, c := range v {
+		if '0' <= c && c <= '9' {
+			return false
 		}
 	}
+	var w words
+	w.split(v)
 	for _, c := range v {
 		if !nameByte(c) {
 			return false
 		}
 	}
-	if n.class == passwordKey && len(w) == 1 {
+	if n.class == passwordKey && w.n == 1 {
 		return known(v) || bytes.EqualFold(v, []byte("pwd")) || bytes.EqualFold(v, []byte("passphrase"))
 	}
-	return classifyWords(w) > noSecret || len(w) > 1 && classifyWords(w[:len(w)-1]) > noSecret
+	return w.classify(w.n) > noSecret || w.n > 1 && w.classify(w.n-1) > noSecret
 }
 
 // formatted: format strings, expressions, addresses.

@@ -110,41 +110,40 @@ func secretish(v []byte) bool {
 // kebab-case, dotted. In such a name the last word is what it is about:
 // a "token type" is a type, a "max token" a quantity.
 func classifyKey(key []byte) int {
-	if len(key) < 2 || len(key) > 128 {
+	if len(key) < 2 || len(key) > maxWords {
 		return noSecret
 	}
-	var (
-		low [128]byte
-		buf [16][]byte
-	)
-	return max(classifyWords(splitWords(key, low[:], buf[:0])), noSecret)
+	var w words
+	w.split(key)
+	return max(w.classify(w.n), noSecret)
 }
 
-func classifyWords(w [][]byte) int {
-	if len(w) == 3 && string(w[0]) == "x" && string(w[1]) == "session" && string(w[2]) == "id" {
+// classify decides by the first n words.
+func (w *words) classify(n int) int {
+	if n == 3 && string(w.at(0)) == "x" && string(w.at(1)) == "session" && string(w.at(2)) == "id" {
 		return authKey
 	}
-	for len(w) > 1 && (suffix[string(w[len(w)-1])] || '0' <= w[len(w)-1][0] && w[len(w)-1][0] <= '9') {
-		w = w[:len(w)-1]
+	for n > 1 && (suffix[string(w.at(n-1))] || '0' <= w.at(n - 1)[0] && w.at(n - 1)[0] <= '9') {
+		n--
 	}
-	for i := len(w) - 1; i >= 0; i-- {
-		class := wordClass(w, i)
+	for i := n - 1; i >= 0; i-- {
+		class := w.class(i, n)
 		if class == noSecret {
 			continue
 		}
-		for _, after := range w[i+1:] {
-			if about[string(after)] {
+		for j := i + 1; j < n; j++ {
+			if about[string(w.at(j))] {
 				return excluded
 			}
 		}
 		if class == tokenKey || class == pluralKey {
 			for j := 0; j < i; j++ {
-				if measure[string(w[j])] {
+				if measure[string(w.at(j))] {
 					return excluded
 				}
 			}
 		}
-		if i < len(w)-1 && (class == authKey || class == cookieKey) {
+		if i < n-1 && (class == authKey || class == cookieKey) {
 			return excluded
 		}
 		return class
@@ -152,18 +151,19 @@ func classifyWords(w [][]byte) int {
 	return noSecret
 }
 
-func wordClass(w [][]byte, i int) int {
-	word := w[i]
+// class is what word i of n says by itself and with the one before.
+func (w *words) class(i, n int) int {
+	word := w.at(i)
 	var prev []byte
 	if i > 0 {
-		prev = w[i-1]
+		prev = w.at(i - 1)
 	}
 	switch string(word) {
 	case "password", "passwd", "pwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "contrasena", "senha", "userpass",
 		"dbpass", "dbpassword", "mypassword", "userpassword", "passwords", "pw", "pgpassword", "rootpassword", "adminpassword", "storepass", "keypass":
 		return passwordKey
 	case "pass":
-		if i == len(w)-1 && i > 0 {
+		if i == n-1 && i > 0 {
 			return passwordKey
 		}
 		return authKey
@@ -203,7 +203,7 @@ func wordClass(w [][]byte, i int) int {
 			return authKey
 		}
 	case "data":
-		if string(prev) == "key" && i > 1 && string(w[i-2]) == "client" {
+		if string(prev) == "key" && i > 1 && string(w.at(i-2)) == "client" {
 			return tokenKey // kubeconfig: client-key-data
 		}
 	}
@@ -260,20 +260,33 @@ func set(ss ...string) map[string]bool {
 
 func hasSuffix(b []byte, s string) bool { return len(b) >= len(s) && string(b[len(b)-len(s):]) == s }
 
-// splitWords cuts a name into lower-case words, which lie in low. Digits at a
+// maxWords is the length of the longest name that is cut into words.
+const maxWords = 128
+
+// words are the lower-case words of a name.
+type words struct {
+	low  [maxWords]byte
+	ends [maxWords][2]uint8
+	n    int
+}
+
+func (w *words) at(i int) []byte { return w.low[w.ends[i][0]:w.ends[i][1]] }
+
+// split cuts a name into words. Digits at a
 // word's end stay apart from it: password2 is "password", "2".
-func splitWords(key, low []byte, out [][]byte) [][]byte {
-	key = key[:min(len(key), len(low))]
+func (w *words) split(key []byte) {
+	key = key[:min(len(key), maxWords)]
 	for i, c := range key {
 		if 'A' <= c && c <= 'Z' {
 			c += 32
 		}
-		low[i] = c
+		w.low[i] = c
 	}
 	start := -1
 	flush := func(end int) {
 		if start >= 0 && end > start {
-			out = append(out, low[start:end])
+			w.ends[w.n] = [2]uint8{uint8(start), uint8(end)}
+			w.n++
 		}
 		start = -1
 	}
@@ -304,5 +317,4 @@ func splitWords(key, low []byte, out [][]byte) [][]byte {
 		}
 	}
 	flush(len(key))
-	return out
 }
