@@ -94,15 +94,15 @@ func TestALongOutageLosesNothing(t *testing.T) {
 func TestAHangingReceiverAtShutdownKeepsEverything(t *testing.T) {
 	dir := t.TempDir()
 	o := openOutbox(t, dir)
-	commit(t, o, "a", 0, 700, plain)
-	commit(t, o, "b", 0, 700, plain)
+	commit(t, o, "a", 0, 2500, plain)
+	commit(t, o, "b", 0, 2500, plain)
 	s := startReceiver(t, receiver.Options{Behavior: receiver.Behavior{Kind: receiver.Hang}})
 	d := newDeliverer(t, FromOutbox(o), Config{Endpoint: s.URL(), Timeout: time.Hour})
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	began := time.Now()
 	var left *UndeliveredError
-	if err := d.Drain(ctx); !errors.As(err, &left) || left.Pending != 1400 || time.Since(began) > patience {
+	if err := d.Drain(ctx); !errors.As(err, &left) || left.Pending != 5000 || time.Since(began) > patience {
 		t.Fatalf("%v after %v", err, time.Since(began))
 	}
 	if err := o.Close(); err != nil {
@@ -111,7 +111,7 @@ func TestAHangingReceiverAtShutdownKeepsEverything(t *testing.T) {
 	o = openOutbox(t, dir)
 	s.SetBehavior(receiver.Behavior{})
 	drain(t, newDeliverer(t, FromOutbox(o), quick(s.URL())))
-	if st := o.Stats(); st.Acked != 1400 || distinct(uids(s)) != 1400 {
+	if st := o.Stats(); st.Acked != 5000 || distinct(uids(s)) != 5000 {
 		t.Errorf("%+v, %d received", st, distinct(uids(s)))
 	}
 }
