@@ -654,7 +654,7 @@ func TestQueriesAskOnlyForAttributesThatExist(t *testing.T) {
 		}
 	}
 	block := regexp.MustCompile("(?s)```logql\n(.*?)```")
-	name := regexp.MustCompile(`\b(?:session|event|surface|otel_bridge|service|log|severity)_[a-z_]+\b`)
+	name := regexp.MustCompile(`\b(?:session|event|surface|otel_bridge|service|log|severity|gen_ai)_[a-z_]+\b`)
 	filter := regexp.MustCompile(`\| (\w+) ?(?:=~|!=|=|>)`)
 	for _, b := range block.FindAllStringSubmatch(string(read(t, "queries/loki.md")), -1) {
 		names := name.FindAllString(b[1], -1)
