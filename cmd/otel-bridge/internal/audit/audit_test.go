@@ -444,6 +444,20 @@ func TestFindings(t *testing.T) {
 			b.drop("session.summary", 2)
 			return nil
 		}},
+		{name: "a summary that the bridge lost before it was signed, attested again", build: func(b *bridge) [][]byte {
+			b.events(0, 4)
+			b.summary(delivered(0, 1))
+			b.span++
+			b.summary(delivered(2, 4))
+			return nil
+		}},
+		{name: "the same, but nothing attests what it spoke of", want: []string{"summary-missing 2-3", "not-attested 2", "not-attested 3"}, build: func(b *bridge) [][]byte {
+			b.events(0, 4)
+			b.summary(delivered(0, 1))
+			b.span++
+			b.summary(delivered(4, 4))
+			return nil
+		}},
 		{name: "a broken chain", want: []string{"chain-broken 1"}, build: func(b *bridge) [][]byte {
 			b.events(0, 1)
 			b.summary(delivered(0, 0))
