@@ -58,10 +58,10 @@ const keyDraft = 'd'
 // IsDraft tells the drafts of summaries by the keys of their entries.
 func IsDraft(key []byte) bool { return len(key) > 0 && key[0] == keyDraft }
 
-func (s *Sealer) count() {
+func (s *Sealer) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sealed++
+	s.sealed += int64(n)
 }
 
 // Sealed counts the drafts that this Sealer found, or made, a summary of: so many
@@ -109,6 +109,86 @@ func (s *Sealer) chainEnd(stream string) (chainEnd, error) {
 // draft that was sealed before is fine. It does not wait for room: the error
 // wraps outbox.ErrFull then, and Seal may be called again.
 func (s *Sealer) Seal(ctx context.Context, draft outbox.Leased) error {
+	_, err := s.SealAll(ctx, []outbox.Leased{draft})
+	return err
+}
+
+// sealBytes is how much SealAll commits at once, about.
+const sealBytes = 768 << 10
+
+// SealAll is Seal for drafts in the order of their streams: they share a sync. It
+// returns how many of them, from the first on, are sealed; an error speaks of the
+// next one.
+func (s *Sealer) SealAll(ctx context.Context, drafts []outbox.Leased) (sealed int, err error) {
+	for sealed < len(drafts) && err == nil {
+		var n int
+		n, err = s.sealSome(ctx, drafts[sealed:], sealBytes)
+		if errors.Is(err, outbox.ErrFull) && n == 0 {
+			n, err = s.sealSome(ctx, drafts[sealed:], 0) // there may be room for one
+		}
+		sealed += n
+	}
+	return sealed, err
+}
+
+// sealSome commits the summaries of the first drafts, of at least one, in one
+// batch.
+func (s *Sealer) sealSome(ctx context.Context, drafts []outbox.Leased, limit int) (sealed int, err error) {
+	b := sealBatch{s: s, streams: make(map[string]*sealState)}
+	n := 0
+	for n < len(drafts) && (n == 0 || b.bytes < limit) {
+		if err = b.add(drafts[n]); err != nil {
+			break
+		}
+		n++
+	}
+	if n == 0 {
+		return 0, err
+	}
+	if cerr := b.commit(ctx); cerr != nil {
+		return 0, cerr
+	}
+	s.count(n)
+	return n, err
+}
+
+// sealBatch is summaries that are committed together.
+type sealBatch struct {
+	s       *Sealer
+	streams map[string]*sealState
+	order   []string // of streams
+	entries []outbox.Entry
+	tapped  []Record
+	bytes   int
+}
+
+// sealState is what a stream's cursors say with the batch.
+type sealState struct {
+	end       chainEnd
+	discarded []seqRange
+	moved     bool // the end has
+	changed   bool // discarded has
+}
+
+func (b *sealBatch) stream(name string) (*sealState, error) {
+	if st := b.streams[name]; st != nil {
+		return st, nil
+	}
+	end, err := b.s.chainEnd(name)
+	if err != nil {
+		return nil, err
+	}
+	st := &sealState{end: end}
+	if v, ok := b.s.outbox.Cursor(discardPrefix + name); ok {
+		st.discarded, _ = decodeRanges(v) // one that is broken says nothing
+	}
+	b.streams[name] = st
+	b.order = append(b.order, name)
+	return st, nil
+}
+
+// add puts the summary of a draft into the batch, if it has none yet.
+func (b *sealBatch) add(draft outbox.Leased) error {
 	rec, err := DecodeRecord(draft.Payload)
 	if err != nil {
 		return err
@@ -117,19 +197,15 @@ func (s *Sealer) Seal(ctx context.Context, draft outbox.Leased) error {
 	if err != nil {
 		return err
 	}
-	end, err := s.chainEnd(draft.Stream)
+	st, err := b.stream(draft.Stream)
+	if err != nil || sum.Span <= st.end.span {
+		return err
+	}
+	fates, err := b.s.fates(draft.Stream, sum)
 	if err != nil {
 		return err
 	}
-	if sum.Span <= end.span {
-		s.count()
-		return nil
-	}
-	fates, err := s.fates(draft.Stream, sum)
-	if err != nil {
-		return err
-	}
-	discarded, left := s.discarded(draft.Stream, sum.Incarnation, sum.To)
+	discarded, left := splitRanges(st.discarded, sum.Incarnation, sum.To)
 	for _, r := range discarded {
 		for seq := max(r.from, sum.From); seq <= min(r.to, sum.To); seq++ {
 			fates.seqs[seq] = Discarded
@@ -141,32 +217,51 @@ func (s *Sealer) Seal(ctx context.Context, draft outbox.Leased) error {
 			sum.Attempts[i].Outcome = o
 		}
 	}
-	sum.Previous, sum.Key = end.hash, s.id
+	sum.Previous, sum.Key = st.end.hash, b.s.id
 	body, err := json.Marshal(sum)
 	if err != nil {
 		return err
 	}
-	if rec.Body, err = SignBody(s.key, OpSummary, body); err != nil {
+	if rec.Body, err = SignBody(b.s.key, OpSummary, body); err != nil {
 		return err
 	}
 	payload, err := rec.AppendBinary(nil)
 	if err != nil {
 		return err
 	}
-	value := appendString(binary.AppendUvarint(nil, sum.Span), BodyHash(rec.Body))
-	b := outbox.Batch{
-		Entries: []outbox.Entry{{Key: opsKey(rec.UID), Stream: draft.Stream, Payload: payload}},
-		Cursors: []outbox.Cursor{{Key: sealPrefix + draft.Stream, Value: value}},
-	}
+	st.end, st.moved = chainEnd{sum.Span, BodyHash(rec.Body)}, true
 	if len(discarded) > 0 {
-		b.Cursors = append(b.Cursors, outbox.Cursor{Key: discardPrefix + draft.Stream, Value: encodeRanges(left)})
+		st.discarded, st.changed = left, true
 	}
-	if _, err := s.outbox.Commit(ctx, &b); err != nil {
+	b.entries = append(b.entries, outbox.Entry{Key: opsKey(rec.UID), Stream: draft.Stream, Payload: payload})
+	b.bytes += len(payload)
+	if b.s.tap != nil {
+		b.tapped = append(b.tapped, rec)
+	}
+	return nil
+}
+
+// commit makes the summaries durable together with the ends of their chains.
+func (b *sealBatch) commit(ctx context.Context) error {
+	if len(b.entries) == 0 {
+		return nil // all were sealed before
+	}
+	batch := outbox.Batch{Entries: b.entries}
+	for _, name := range b.order {
+		st := b.streams[name]
+		if st.moved {
+			value := appendString(binary.AppendUvarint(nil, st.end.span), st.end.hash)
+			batch.Cursors = append(batch.Cursors, outbox.Cursor{Key: sealPrefix + name, Value: value})
+		}
+		if st.changed {
+			batch.Cursors = append(batch.Cursors, outbox.Cursor{Key: discardPrefix + name, Value: encodeRanges(st.discarded)})
+		}
+	}
+	if _, err := b.s.outbox.Commit(ctx, &batch); err != nil {
 		return err
 	}
-	s.count()
-	if s.tap != nil {
-		s.tap(&rec)
+	for i := range b.tapped {
+		b.s.tap(&b.tapped[i])
 	}
 	return nil
 }
@@ -310,13 +405,9 @@ func addRange(list []seqRange, r seqRange) []seqRange {
 	return append(list, r)
 }
 
-// discarded returns what an operator has given up of a span, and of later ones.
-func (s *Sealer) discarded(stream string, incarnation uint32, to int64) (mine, left []seqRange) {
-	v, ok := s.outbox.Cursor(discardPrefix + stream)
-	if !ok {
-		return nil, nil
-	}
-	all, _ := decodeRanges(v) // one that is broken says nothing
+// splitRanges takes what an operator has given up apart: of a span that ends at to,
+// and of later ones.
+func splitRanges(all []seqRange, incarnation uint32, to int64) (mine, left []seqRange) {
 	for _, r := range all {
 		switch {
 		case r.incarnation > incarnation || r.incarnation == incarnation && r.from > to:

@@ -176,31 +176,43 @@ func (l *sealedLease) Close() error {
 	return errors.Join(err, l.Lease.Close())
 }
 
+// seal has the drafts sealed whose streams are settled up to them. They share
+// their syncs: of a summary and of the acknowledgement of its draft.
 func (l *sealedLease) seal() error {
 	if l.drafts == 0 {
 		return nil
 	}
+	ready := make([]outbox.Leased, 0, l.drafts)
 	blocked := make(map[string]bool)
-	var failed error
 	for i := range l.all {
 		e := &l.all[i]
 		switch {
 		case blocked[e.Stream]:
-		case !telemetry.IsDraft(e.Key):
-			blocked[e.Stream] = !l.settled[e.ID]
+		case telemetry.IsDraft(e.Key):
+			ready = append(ready, *e)
 		default:
-			err := l.s.sealer.Seal(context.Background(), *e) // waits for nothing
-			if errors.Is(err, telemetry.ErrSummary) || errors.Is(err, telemetry.ErrRecordForm) {
-				l.s.log.Error("the draft of a summary cannot be read; it goes to quarantine", "entry", uint64(e.ID))
-				err = l.Lease.Quarantine(outbox.Refused{ID: e.ID, Reason: otlp.ReasonUndecoded, Outcome: outbox.OutcomeRefused})
-			} else if err == nil {
-				err = l.Lease.Ack(e.ID)
-			}
-			if err != nil {
-				blocked[e.Stream] = true
-				failed = errors.Join(failed, err)
-			}
+			blocked[e.Stream] = !l.settled[e.ID]
 		}
+	}
+	var done []outbox.ID
+	var failed error
+	for len(ready) > 0 && failed == nil {
+		n, err := l.s.sealer.SealAll(context.Background(), ready) // waits for nothing
+		for _, e := range ready[:n] {
+			done = append(done, e.ID)
+		}
+		ready = ready[n:]
+		switch {
+		case errors.Is(err, telemetry.ErrSummary), errors.Is(err, telemetry.ErrRecordForm):
+			l.s.log.Error("the draft of a summary cannot be read; it goes to quarantine", "entry", uint64(ready[0].ID))
+			failed = l.Lease.Quarantine(outbox.Refused{ID: ready[0].ID, Reason: otlp.ReasonUndecoded, Outcome: outbox.OutcomeRefused})
+			ready = ready[1:]
+		case err != nil:
+			failed = err
+		}
+	}
+	if len(done) > 0 {
+		failed = errors.Join(failed, l.Lease.Ack(done...))
 	}
 	return failed
 }
