@@ -140,7 +140,7 @@ func (c *capturer) watch(ctx context.Context) {
 		w := newWatcher(src.DSH.Path, c.log, func(ledgers []jsonl.Ledger) {
 			c.keeper.offer(ledgers, src.DSH.StartAt == "now")
 		})
-		w.removed, w.events = c.keeper.forget, c.events
+		w.removed, w.moved, w.events = c.keeper.forget, c.keeper.follow, c.events
 		go func() {
 			w.run(ctx)
 			done <- struct{}{}

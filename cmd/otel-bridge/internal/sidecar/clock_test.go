@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/session/jsonl"
 	"github.com/otel-bridge/otel-bridge/telemetry"
@@ -202,6 +204,47 @@ func TestGoneFileIsReadOnAndThenLetGo(t *testing.T) {
 		c.keeper.mu.Unlock()
 		if n != 0 {
 			t.Errorf("%d sessions are still open", n)
+		}
+	})
+}
+
+// A file that is renamed after its session was closed for being quiet is followed
+// under the name that it has then.
+func TestRenamedFileOfAClosedSessionIsFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p", "a", "session.jsonl")
+	synctest.Test(t, func(t *testing.T) {
+		c, m := startCapture(t, config.Override{Key: "session_idle", Value: "1000h"})
+		w := newWatcher(filepath.Dir(filepath.Dir(filepath.Dir(path))), slog.New(slog.DiscardHandler), func(l []jsonl.Ledger) { c.keeper.offer(l, false) })
+		w.removed, w.moved = c.keeper.forget, c.keeper.follow
+		write(t, path, clockHeader+clockRow(0))
+		w.scanAll(false)
+		time.Sleep(2 * restAfter)
+		synctest.Wait()
+		c.keeper.mu.Lock()
+		open := len(c.keeper.awake)
+		c.keeper.mu.Unlock()
+		if open != 0 || len(m.seqs()) != 1 {
+			t.Fatalf("%d open, events %v", open, m.seqs())
+		}
+		if err := os.Rename(path, path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		w.event(fsnotify.Event{Name: path, Op: fsnotify.Rename})
+		for seq := 1; seq <= 3; seq++ {
+			time.Sleep(10 * time.Minute)
+			write(t, path+".1", clockRow(seq))
+			time.Sleep(2 * lingerEvery)
+			synctest.Wait()
+			if got := m.seqs(); len(got) != seq+1 || m.told(telemetry.OpSessionDiverged) != 0 {
+				t.Fatalf("events %v", got)
+			}
+		}
+		time.Sleep(followFor + restAfter)
+		synctest.Wait()
+		c.keeper.mu.Lock()
+		defer c.keeper.mu.Unlock()
+		if n := len(c.keeper.everyone()); n != 0 {
+			t.Errorf("%d sessions are still known", n)
 		}
 	})
 }

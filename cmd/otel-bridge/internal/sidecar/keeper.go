@@ -24,6 +24,9 @@ const (
 	// restAfter is how long a session stays open without a new event; opening
 	// it again means reading it from its start.
 	restAfter = 2 * time.Minute
+	// followFor is how long a file without a session's name is looked at that a
+	// session's file was renamed to.
+	followFor = time.Hour
 	// lingerEvery is how often an open file is looked at that has no name any more
 	// which changes could be told of.
 	lingerEvery = time.Second
@@ -104,11 +107,13 @@ type target struct {
 	met              bool   // its header has been read
 	puller           puller
 	queued, running  bool
-	again            bool // changed while running
-	gone             bool // another file has taken its place, or it was removed
-	done             bool // a pull has ended
-	ended            bool // gone for good: no other file has taken its place
-	final            bool // not to linger any more
+	again            bool   // changed while running
+	gone             bool   // another file has taken its place, or it was removed
+	done             bool   // a pull has ended
+	ended            bool   // gone for good: no other file has taken its place
+	final            bool   // not to linger any more
+	moved            string // what its file is called now
+	follows          bool   // it is read under that name
 	next             int64
 	grown            time.Time // when next changed
 	idle             bool      // Idle is due or was done since
@@ -242,6 +247,16 @@ func (k *keeper) forget(path string) {
 	k.remove(k.targets[path], true)
 }
 
+// follow is told of a file that has another name now, which is no session's.
+func (k *keeper) follow(path, now string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t := k.targets[path]; t != nil {
+		t.moved = now
+		k.remove(t, true)
+	}
+}
+
 // enqueue puts a target in line. The caller holds mu.
 func (k *keeper) enqueue(t *target) {
 	switch {
@@ -345,9 +360,14 @@ func (k *keeper) everyone() []*target {
 // has ended, and closes it when nothing has come for as long as sessions stay
 // open, or when another file has the session.
 func (k *keeper) end(ctx context.Context, t *target) {
-	r, ok := t.puller.(reader)
-	reading := func() bool { return ok && r.Reading() }
-	for reading() && ctx.Err() == nil {
+	reading := func() bool { r, ok := t.puller.(reader); return ok && r.Reading() }
+	if t.moved != "" && !t.follows && !reading() {
+		k.mu.Lock()
+		t.puller.Close()
+		t.path, t.follows, t.puller = t.moved, true, k.open(t.moved, t.fromNow)
+		k.mu.Unlock()
+	}
+	for (reading() || t.follows) && ctx.Err() == nil {
 		p, err := t.puller.Pull(ctx, pullEvents)
 		k.pulled(t.path, p, err)
 		if p.Next != t.next {
@@ -356,6 +376,10 @@ func (k *keeper) end(ctx context.Context, t *target) {
 		if !p.More {
 			break
 		}
+	}
+	quiet := time.Since(t.grown)
+	if t.follows && quiet >= restAfter {
+		t.puller.Release()
 	}
 	if r, ok := t.puller.(resting); ok {
 		if err := r.Ended(ctx); err != nil && ctx.Err() == nil {
@@ -367,7 +391,7 @@ func (k *keeper) end(ctx context.Context, t *target) {
 	switch {
 	case ctx.Err() != nil:
 		k.leaving = append(k.leaving, t)
-	case reading() && !t.final && time.Since(t.grown) < restAfter:
+	case !t.final && (reading() && quiet < restAfter || t.follows && quiet < followFor):
 		k.lingering = append(k.lingering, t)
 		if len(k.lingering) > maxAwake {
 			k.leave(0)

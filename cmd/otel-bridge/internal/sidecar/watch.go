@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,8 +57,10 @@ type watcher struct {
 	// changed is told of ledgers that are new or not as they were; those of one
 	// look come together, so that parents can go first.
 	changed func([]jsonl.Ledger)
-	// removed is told of files that are gone.
+	// removed is told of files that are gone, moved of those that have another name
+	// in their directory now.
 	removed func(path string)
+	moved   func(path, now string)
 
 	notify *fsnotify.Watcher // nil while polling
 	seen   map[string]stamp  // by path of the file
@@ -73,7 +76,7 @@ type watcher struct {
 }
 
 func newWatcher(root string, log *slog.Logger, changed func([]jsonl.Ledger)) *watcher {
-	return &watcher{root: filepath.Clean(root), log: log, removed: func(string) {}, changed: changed, seen: map[string]stamp{}, longer: map[string]contest{}, untold: map[string]bool{}, warned: map[string]bool{}, scanned: func() {}}
+	return &watcher{root: filepath.Clean(root), log: log, removed: func(string) {}, moved: func(string, string) {}, changed: changed, seen: map[string]stamp{}, longer: map[string]contest{}, untold: map[string]bool{}, warned: map[string]bool{}, scanned: func() {}}
 }
 
 // run looks and listens until ctx ends.
@@ -195,8 +198,7 @@ func (w *watcher) scanAll(late bool) time.Duration {
 	}
 	for path := range w.seen {
 		if !present[path] {
-			delete(w.seen, path)
-			w.removed(path)
+			w.gone(path)
 		}
 	}
 	w.scanned()
@@ -285,6 +287,10 @@ func (w *watcher) look(ledgers []jsonl.Ledger) []jsonl.Ledger {
 		changed = append(changed, l)
 	}
 	if len(changed) > 0 {
+		// Many have come at a start: those that are being written go first.
+		slices.SortStableFunc(changed, func(a, b jsonl.Ledger) int {
+			return w.seen[b.Path].mod.Compare(w.seen[a.Path].mod)
+		})
 		w.changed(changed)
 	}
 	return changed
@@ -373,9 +379,39 @@ func (w *watcher) lookFor(e fsnotify.Event) {
 
 func (w *watcher) lookAt(path string) {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
-		delete(w.seen, path)
-		w.removed(path)
+		w.gone(path)
 	}
+}
+
+// gone tells of a file that is no session's any more.
+func (w *watcher) gone(path string) {
+	was := w.seen[path]
+	delete(w.seen, path)
+	if now := w.renamed(path, was); now != "" {
+		w.moved(path, now)
+		return
+	}
+	w.removed(path)
+}
+
+// renamed finds the file that was at path under another name in its directory, one
+// that is no session's.
+func (w *watcher) renamed(path string, was stamp) string {
+	dir := filepath.Dir(path)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		if _, ours := jsonl.ParseName(e.Name()); ours || !e.Type().IsRegular() {
+			continue
+		}
+		now := filepath.Join(dir, e.Name())
+		if s, err := stampOf(now); err == nil && s == was {
+			return now
+		}
+	}
+	return ""
 }
 
 // scanDir looks at one project or session. What stands there in two encodings

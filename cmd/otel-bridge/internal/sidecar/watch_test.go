@@ -5,11 +5,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"
 
 	"github.com/otel-bridge/otel-bridge/session/jsonl"
@@ -205,4 +207,39 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.w.Write(p)
+}
+
+// After a start those that were written last go first.
+func TestNewestLedgersAreToldFirst(t *testing.T) {
+	root := t.TempDir()
+	s := newSeen()
+	now := time.Now()
+	var want []string
+	for i := range 5 {
+		path := filepath.Join(root, "--p--", string(rune('a'+i)), "session.jsonl")
+		write(t, path, "x\n")
+		if err := os.Chtimes(path, now, now.Add(time.Duration(i)*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		want = append([]string{path}, want...)
+	}
+	newWatcher(root, slog.New(slog.DiscardHandler), s.changed).scanAll(false)
+	if !slices.Equal(s.changes, want) {
+		t.Errorf("told %v, want %v", s.changes, want)
+	}
+}
+
+// Notifications that were lost are made good by looking at everything.
+func TestLostNotificationsAreMadeGood(t *testing.T) {
+	root := t.TempDir()
+	s := newSeen()
+	var w *watcher
+	startWatcher(t, root, s, slog.New(slog.DiscardHandler), func(made *watcher) { w = made })
+	a := filepath.Join(root, "--p--", "a", "session.jsonl")
+	if err := w.notify.Remove(root); err != nil { // so that none comes
+		t.Fatal(err)
+	}
+	write(t, a, "x\n")
+	w.notify.Errors <- fsnotify.ErrEventOverflow
+	s.awaitChange(t, a, 1)
 }
