@@ -449,18 +449,29 @@ func (s *scan) up(v *view, start, end int, p span) {
 		}
 	}
 	if v.parent == nil && v.segs == nil { // the root has no escapes
-		p.start, p.end = int32(v.base+start), int32(v.base+end)
-		s.spans = append(s.spans, p)
+		s.add(v.base+start, v.base+end, p)
 		return
 	}
 	v.ranges(start, end, func(a, b int) {
 		if v.parent == nil {
-			p.start, p.end = int32(a), int32(b)
-			s.spans = append(s.spans, p)
+			s.add(a, b, p)
 			return
 		}
 		s.up(v.parent, a, b, p)
 	})
+}
+
+// add records a range of the input. A match that comes down to one of our
+// markers, whatever it had around it in its view, would be found for ever.
+func (s *scan) add(start, end int, p span) {
+	if p.kind == spanText && s.src[start] == '[' {
+		if m, ok := marker(s.src, start); ok && end <= m.hi {
+			s.passed++
+			return
+		}
+	}
+	p.start, p.end = int32(start), int32(end)
+	s.spans = append(s.spans, p)
 }
 
 func (s *scan) pathSelected(r *rule) bool {
