@@ -67,3 +67,10 @@ func (o *Outbox) FormersKnown() bool {
 	}
 	return true
 }
+
+// Queued counts the commits that wait for the next group.
+func (o *Outbox) Queued() int {
+	o.qmu.Lock()
+	defer o.qmu.Unlock()
+	return len(o.queue)
+}
