@@ -19,6 +19,7 @@ type batch struct {
 	rec  Record
 	now  *parcel  // is being filled; nil: there is nothing yet
 	sent *sending // is on its way; nil: nothing is
+	turn bool     // the session has one of the Capture's turns
 }
 
 // parcel is what is committed at once, with the buffers that it is made in.
@@ -147,13 +148,27 @@ func (b *batch) arrived() (*sending, error) {
 		return nil, nil
 	}
 	b.sent = nil
-	if err := <-w.done; err != nil {
+	if err := b.await(w); err != nil {
 		return nil, err
 	}
 	for i := range w.tapped {
 		b.c.cfg.Tap(&w.tapped[i])
 	}
 	return w, nil
+}
+
+// await waits for a parcel, and lets another session have the turn meanwhile.
+func (b *batch) await(w *sending) error {
+	select {
+	case err := <-w.done:
+		return err
+	default:
+	}
+	if b.turn {
+		b.c.turns.give()
+		defer func() { _ = b.c.turns.take(context.Background()) }()
+	}
+	return <-w.done
 }
 
 // commit makes the batch durable together with cursors, and empties it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -65,6 +66,8 @@ type Capture struct {
 	policy    string
 	profile   string // of what decides how a ledger is understood
 
+	turns turns
+
 	mu       sync.Mutex
 	owners   map[string]*Session // by session key, without the version
 	outcomes Outcomes
@@ -94,6 +97,7 @@ func NewCapture(cfg Config) (*Capture, error) {
 		waterfall: NewWaterfall(covered, cfg.Redaction, cfg.Listeners...),
 		ops:       opsNumbers{outbox: cfg.Outbox},
 		owners:    make(map[string]*Session),
+		turns:     make(turns, min(4, max(2, runtime.GOMAXPROCS(0)))),
 	}
 	c.policy = c.waterfall.Policy()
 	c.profile = profile(&cfg)
@@ -112,6 +116,22 @@ func NewCapture(cfg Config) (*Capture, error) {
 	}
 	return c, nil
 }
+
+// turns bounds how many sessions are read at the same time: enough to keep a
+// machine busy, and not so many that delivery has to wait for its turn and falls
+// behind. Who waits for the disk lets another one have the turn.
+type turns chan struct{}
+
+func (t turns) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t turns) give() { <-t }
 
 // profile is a short name for what, beside the source, decides how far a ledger
 // can be read.

@@ -10,8 +10,8 @@ import (
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
-// turns are the events of so many turns.
-func turns(n int) []string {
+// manyTurns are the events of so many turns.
+func manyTurns(n int) []string {
 	var lines []string
 	for i := range n {
 		lines = append(lines, turn(i+1)...)
@@ -23,7 +23,7 @@ func turns(n int) []string {
 // fails, with the records on disk or not, nothing is lost and nothing goes out
 // twice when the session goes on.
 func TestCommitThatFailsWhileTheSessionReadsOn(t *testing.T) {
-	lines := turns(6 * batchRecords / len(turn(1)))
+	lines := manyTurns(6 * batchRecords / len(turn(1)))
 	want, wantP := captured(t, ledger("s", lines...), nil)
 	if n := len(want); n < 4*batchRecords {
 		t.Fatalf("%d records are too few batches", n)
@@ -64,7 +64,7 @@ func (o *slowOutbox) Commit(ctx context.Context, b *outbox.Batch) (outbox.ID, er
 
 func TestSessionReadsOnWhileItsRecordsGoToDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := ledger("s", turns(4*batchRecords/len(turn(1)))...)
+		src := ledger("s", manyTurns(4*batchRecords/len(turn(1)))...)
 		o := &slowOutbox{newModelOutbox(), make(chan struct{})}
 		read := 0
 		c := testCapture(t, o, func(cfg *Config) {

@@ -118,6 +118,12 @@ func (c *Capture) Session(src Source, opts SessionOptions) *Session {
 // writer may hold it too, so Pull gives what it gets, until Release.
 func (s *Session) Pull(ctx context.Context, limit int) (Progress, error) {
 	var p Progress
+	if err := s.c.turns.take(ctx); err != nil {
+		return p, err
+	}
+	defer s.c.turns.give()
+	s.batch.turn = true
+	defer func() { s.batch.turn = false }()
 	err := s.pull(ctx, limit, &p)
 	for range 2 {
 		if !errors.Is(err, errChanging) {
@@ -330,7 +336,7 @@ func (s *Session) sleep() {
 		s.awake = nil
 	}
 	_, _ = s.batch.arrived() // whatever came of it, load tells
-	s.batch = batch{c: s.c, stream: s.batch.stream}
+	s.batch = batch{c: s.c, stream: s.batch.stream, turn: s.batch.turn}
 	if s.key == "" {
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
@@ -15,10 +14,9 @@ import (
 	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
-// captureWorkers is how many ledgers are read at the same time: enough to keep a
-// machine busy, since a session reads on while its records go to disk, and not so
-// many that delivery has to wait for its turn and falls behind.
-var captureWorkers = min(4, max(2, runtime.GOMAXPROCS(0)))
+// captureWorkers is how many sessions are under way at the same time. With short
+// ones most of them wait for the disk, and share its syncs.
+const captureWorkers = 8
 
 // capturer is the half of the pipeline that reads ledgers.
 type capturer struct {
