@@ -500,6 +500,13 @@ func TestAnOutboxOfVersion1GoesOn(t *testing.T) {
 	if st := b.Stats(); st.Segments != 3 {
 		t.Fatalf("a segment of version 1 was gone on with: %+v", st)
 	}
+	// Also on a full disk: what is there can be delivered.
+	fs = box.Clone()
+	fs.SetBudget(fs.Used())
+	b = open(t, simDir, outbox.Options{FS: fs, SegmentSize: 16 << 10})
+	if got := len(drainAll(t, b)); got != 30 {
+		t.Fatalf("%d entries on a full disk", got)
+	}
 	// Nobody has written down what stood before these segments.
 	fs = box.Clone()
 	if err := fs.Remove(segmentOf(fs, 0)); err != nil {
@@ -512,5 +519,26 @@ func TestAnOutboxOfVersion1GoesOn(t *testing.T) {
 	}
 	if c, ok := b.Before(ds[0]); ok {
 		t.Fatalf("known: %v", c)
+	}
+}
+
+// drainAll acks everything that is pending and returns its keys.
+func drainAll(t testing.TB, b *outbox.Outbox) (keys []string) {
+	t.Helper()
+	for {
+		l, err := b.TryLease(outbox.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l == nil {
+			return keys
+		}
+		for _, e := range l.Entries() {
+			keys = append(keys, string(e.Key))
+			if err := l.Ack(e.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Close()
 	}
 }

@@ -74,8 +74,8 @@ func (o *Outbox) load(ro bool) error {
 	o.mu.Unlock()
 	o.keepLostFormers()
 	o.mu.Lock()
-	if !l.ckptOK || l.repair || o.degraded || len(l.remove) > 0 {
-		need := o.checkpointSize()
+	if upgrade := l.ckptOK && l.ckptVersion < formatVersion; !l.ckptOK || l.repair || upgrade || o.degraded || len(l.remove) > 0 {
+		need := o.checkpointSize() - o.formerBytes // without room for these it goes as well
 		o.mu.Unlock()
 		err := o.growCheckpoint(need)
 		if err == nil {
@@ -188,7 +188,6 @@ func (l *loader) readCheckpoints() error {
 	for _, s := range best.segs {
 		l.known[s.num] = s
 	}
-	l.repair = l.ckptOK && l.ckptVersion < formatVersion
 	if !l.ckptOK || gens[0] == gens[1] {
 		return nil
 	}
@@ -514,6 +513,9 @@ func (l *loader) dropReplaced(nums []uint64) ([]uint64, error) {
 // foundFormer notes a file of former values.
 func (l *loader) foundFormer(num uint64, name string) error {
 	f, err := l.fs.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY, 0)
+	if !l.mend && errors.Is(err, os.ErrNotExist) {
+		return nil // its writer has removed it meanwhile
+	}
 	if err != nil {
 		return fmt.Errorf("outbox: open %s: %w", name, err)
 	}
