@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/otel-bridge/otel-bridge/internal/faultfs"
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
@@ -185,6 +187,53 @@ func TestDurableProcessorWaitsForRoomAndThenRefuses(t *testing.T) {
 			t.Errorf("%+v, %d entries", s, len(o.entries))
 		}
 	})
+}
+
+// Whatever operation of the disk is the last one before a crash that forgets all that was
+// not synced: each record whose OnEmit returned nil is there, and none in part.
+func TestWhatADurableProcessorHasAcknowledgedSurvivesACrash(t *testing.T) {
+	const records = 12
+	for crash := 1; ; crash++ {
+		fs := faultfs.New()
+		fs.CrashAt(crash)
+		acknowledged := map[string]bool{}
+		if o, err := outbox.Open("/box", outbox.Options{FS: fs, SegmentSize: 16 << 10}); err == nil {
+			p := NewDurableProcessor(o)
+			for i := range records {
+				var r sdklog.Record
+				r.SetBody(attribute.StringValue(fmt.Sprint("record ", i, strings.Repeat(" and more", 400))))
+				if p.OnEmit(t.Context(), &r) == nil {
+					acknowledged[r.Body().AsString()] = true
+				}
+			}
+			if s := p.Stats(); s.Committed != int64(len(acknowledged)) || s.Committed+s.Refused != records {
+				t.Fatalf("crash %d: %+v, %d acknowledged", crash, s, len(acknowledged))
+			}
+			o.Close()
+		}
+		o, err := outbox.Open("/box", outbox.Options{FS: fs.Crash(faultfs.KeepNothing, nil), SegmentSize: 16 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Scan(func(i outbox.Info) bool {
+			r, err := DecodeRecord(i.Payload)
+			if err != nil {
+				t.Fatalf("crash %d: %v", crash, err)
+			}
+			delete(acknowledged, r.Log.Body.AsString())
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(acknowledged) > 0 {
+			t.Fatalf("crash at operation %d: %d acknowledged records are gone", crash, len(acknowledged))
+		}
+		all := o.Stats().Committed
+		o.Close()
+		if all == records && fs.Ops() < crash {
+			return // the whole run
+		}
+	}
 }
 
 func TestEarlyReturnComesBackBeforeTheSyncAndFlushWaitsForIt(t *testing.T) {
