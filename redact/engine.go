@@ -191,24 +191,19 @@ func (c *composer) add(p *Policy, depth int) error {
 	return nil
 }
 
-// compileAll checks and compiles rules, on all cores: it is most of a program's
-// start.
-func compileAll(rules []*composed) ([]*rule, []error) {
-	compiled, errs := make([]*rule, len(rules)), make([]error, len(rules))
+// inParallel does something for each of n rules, on all cores: their expressions
+// are most of a program's start.
+func inParallel(n int, do func(i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for range min(n, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(rules); i = int(next.Add(1)) - 1 {
-				r := rules[i]
-				if errs[i] = r.check(); errs[i] == nil {
-					compiled[i], errs[i] = compile(r.Rule, i, r.Rank)
-				}
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
 			}
 		})
 	}
 	wg.Wait()
-	return compiled, errs
 }
 
 func (c *composer) finish(e *Engine) error {
@@ -240,7 +235,12 @@ func (c *composer) finish(e *Engine) error {
 			on = append(on, r)
 		}
 	}
-	compiled, errs := compileAll(on)
+	compiled, errs := make([]*rule, len(on)), make([]error, len(on))
+	inParallel(len(on), func(i int) {
+		if errs[i] = on[i].check(); errs[i] == nil {
+			compiled[i], errs[i] = compile(on[i].Rule, i, on[i].Rank)
+		}
+	})
 	for i, r := range on {
 		if errs[i] != nil {
 			return ruleError(r.policy, r.ID, errs[i])

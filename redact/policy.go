@@ -341,10 +341,14 @@ func ParsePolicy(name string, text []byte) (*Policy, error) {
 		for _, e := range r.Examples {
 			out.Examples = append(out.Examples, Example{e.Text, e.Expect})
 		}
-		if err := out.check(); err != nil {
-			return nil, fail(r.ID, "%v", err)
-		}
 		p.rules = append(p.rules, out)
+	}
+	errs := make([]error, len(p.rules))
+	inParallel(len(p.rules), func(i int) { errs[i] = p.rules[i].check() })
+	for i, err := range errs {
+		if err != nil {
+			return nil, fail(p.rules[i].ID, "%v", err)
+		}
 	}
 	return p, nil
 }
