@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"unicode/utf8"
@@ -81,9 +82,18 @@ type scan struct {
 	firstObject int        // of that JSON; before are those of the JSON around it
 	keys        map[string]keyInfo
 	short       *shortCache
-	passed      int // matches that were found and not taken: the path is not selected, or they are markers
+	passes      int       // begun so far, in all calls
+	emitted     []emitted // by rule
+	passed      int       // matches that were found and not taken: the path is not selected, or they are markers
 	out         []byte
 	work        [2][]byte
+}
+
+// emitted is the last match of a rule.
+type emitted struct {
+	view       *view
+	pass       int
+	start, end int
 }
 
 // memo is what Candidate.Run and RunEnd remember of a text.
@@ -107,7 +117,7 @@ type joinPiece struct {
 }
 
 func newScan(e *Engine) *scan {
-	s := &scan{e: e, windows: make([][]window, len(e.rules)), seenGate: make([]bool, len(e.rules)), skip: make([]int, len(e.rules)), openEnd: make([]int, len(e.rules)),
+	s := &scan{e: e, windows: make([][]window, len(e.rules)), seenGate: make([]bool, len(e.rules)), skip: make([]int, len(e.rules)), openEnd: make([]int, len(e.rules)), emitted: make([]emitted, len(e.rules)),
 		notes: make([]*[Notes]int, len(e.rules)), seenNote: make([]bool, len(e.rules)),
 		keys: map[string]keyInfo{}, short: new(shortCache), pathOf: -1}
 	return s
@@ -242,6 +252,7 @@ func (s *scan) redact(dst, src []byte, json bool) ([]byte, *Report, error) {
 // pass looks at one text and leaves the spans to replace.
 func (s *scan) pass(in []byte, json bool) error {
 	s.src = in
+	s.passes++
 	s.root = view{text: in}
 	s.spans = s.spans[:0]
 	s.used, s.usedBuf = 0, 0
@@ -404,6 +415,12 @@ func (s *scan) emit(v *view, start, end int, r *rule) {
 		s.passed++
 		return
 	}
+	// What lies within the rule's last match in this text adds nothing to it.
+	last := &s.emitted[r.index]
+	if last.view == v && last.pass == s.passes && last.start <= start && end <= last.end {
+		return
+	}
+	*last = emitted{v, s.passes, start, end}
 	p := span{rule: r.index, path: s.pathIndex(), token: -1, depth: int8(min(v.depth, 100))}
 	switch r.Action {
 	case Token:
@@ -451,6 +468,16 @@ func (s *scan) up(v *view, start, end int, p span) {
 	if v.parent == nil && v.segs == nil { // the root has no escapes
 		s.add(v.base+start, v.base+end, p)
 		return
+	}
+	if v.whole > 0 && p.kind == spanText { // any match takes the same range
+		k := taker{p.rule, p.depth}
+		if slices.Contains(v.takers, k) {
+			return
+		}
+		v.takers = append(v.takers, k)
+	}
+	if v.escaped > 0 || v.segs != nil || v.pieces != nil {
+		s.fuel -= (end - start) / 16 // segments to walk over
 	}
 	v.ranges(start, end, func(a, b int) {
 		if v.parent == nil {
@@ -778,7 +805,7 @@ func (s *scan) base64(v *view) {
 		if len(blobs) > 0 {
 			limit = blobs[0].lo - blobEdge
 		}
-		start, line1, end, ok := base64Run(v.text[:limit], pos)
+		start, line1, end, ok := base64Run(v.text[:limit], pos, tried)
 		if !ok {
 			if limit < len(v.text) {
 				pos = limit
@@ -791,9 +818,6 @@ func (s *scan) base64(v *view) {
 			s.cand = Candidate{s: s, v: v, rule: r, text: v.text, start: start, end: end}
 			s.fuel -= candidateFuel
 			r.Find(&s.cand)
-		}
-		if start < tried { // as a whole the block is none; its lines may be
-			end, pos = line1, line1
 		}
 		s.fuel -= end - start
 		text, ok := decodeBase64(nil, v.text[start:end])

@@ -24,6 +24,7 @@ type view struct {
 	// nothing to replace.
 	escaped int
 	whole   int         // > 0: a match anywhere replaces parent[base:base+whole]
+	takers  []taker     // which rules have matched somewhere in such a view
 	number  bool        // the view is a JSON number: its replacement needs quotes
 	plain   bool        // ASCII without control characters that hide something
 	joined  bool        // pieces of several strings; number rules are careful here
@@ -33,6 +34,12 @@ type view struct {
 	taken   []taken     // values that a rule with Within has taken whole
 	nested  int         // how many JSON strings lie around the text; < 0: unknown
 	depth   int         // decode steps from the root
+}
+
+// taker is a rule that has matched in a view, so many decode steps down.
+type taker struct {
+	rule  int32
+	depth int8
 }
 
 // seg maps the view's bytes from pos up to the next seg's pos. Unless unit is
@@ -546,8 +553,9 @@ var base64Class = func() (t [256]uint8) {
 const minBase64 = 16
 
 // base64Run finds the next run of at least minBase64 base64 characters at or
-// after from; lines of a wrapped block count as one run.
-func base64Run(text []byte, from int) (start, line1, end int, ok bool) {
+// after from; lines of a wrapped block count as one run, unless it begins before
+// tried: then the block has been tried, and is none.
+func base64Run(text []byte, from, tried int) (start, line1, end int, ok bool) {
 	for i := from + minBase64 - 1; i < len(text); {
 		// Backwards from where a run that begins at i-15 would end: the first
 		// byte that is none moves the window past itself.
@@ -565,7 +573,7 @@ func base64Run(text []byte, from int) (start, line1, end int, ok bool) {
 		}
 		line1 = end
 		// A wrapped block goes on after a line end when the line is full.
-		for line := end - start; line >= 60 && line%4 == 0; {
+		for line := end - start; start >= tried && line >= 60 && line%4 == 0; {
 			j := end
 			for j < len(text) && (text[j] == '\r' || text[j] == '\n') {
 				j++
