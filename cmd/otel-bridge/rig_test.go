@@ -317,9 +317,16 @@ func (r *rig) once(session string, last int64) {
 	}
 }
 
-// audit says whether what was received is complete, as `audit` sees it.
+// audit says whether what was received is complete, as `audit` sees it, and checks
+// that every record has an identity.
 func (r *rig) audit(ledgers ...string) {
 	r.t.Helper()
+	for _, rec := range r.received() {
+		_, event := rec.Attrs["event.seq"]
+		if op := rec.Attrs["otel_bridge.op"]; rec.uid() == "" || event == (op != nil) {
+			r.t.Fatalf("a record without uid, or with both or none of event.seq and otel_bridge.op: %v", rec.Attrs)
+		}
+	}
 	args := []string{"audit", "--received", r.got, "--config", r.cfg}
 	for _, l := range ledgers {
 		args = append(args, "--ledger", l)
