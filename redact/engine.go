@@ -74,7 +74,11 @@ const LimitRule = "bridge-limit"
 // ErrNoKey is returned by New when a rule has action "token" and there is no key.
 var ErrNoKey = errors.New("redact: a rule has action \"token\", which needs a key")
 
-// New compiles the policies. Errors wrap ErrPolicy or are ErrNoKey.
+// ErrNoRules is returned by New when the policies together have no rule that is
+// on: such an engine would pass everything. Who wants that asks no engine.
+var ErrNoRules = errors.New("redact: the policies have no rule, so that nothing would be redacted")
+
+// New compiles the policies. Errors wrap ErrPolicy or are ErrNoKey or ErrNoRules.
 func New(o Options) (*Engine, error) {
 	e := &Engine{key: o.Key, limits: o.Limits, clean: &Report{}}
 	e.limits.defaults()
@@ -234,6 +238,9 @@ func (c *composer) finish(e *Engine) error {
 		if r := &c.rules[i]; !off[r.ID] && (!r.OptIn || c.enabled[r.ID]) {
 			on = append(on, r)
 		}
+	}
+	if len(on) == 0 {
+		return ErrNoRules
 	}
 	compiled, errs := make([]*rule, len(on)), make([]error, len(on))
 	inParallel(len(on), func(i int) {

@@ -363,3 +363,16 @@ func TestThePoliciesToCopyPassTheirOwnExamples(t *testing.T) {
 }
 
 const wantHMAC = "f2c05bc2ed11effc8f51f6678eaf1ec4"
+
+// An engine without rules would look like redaction and pass everything.
+func TestPoliciesWithoutRulesAreRefused(t *testing.T) {
+	empty, err := redact.ParsePolicy("empty.toml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, policies := range map[string][]*redact.Policy{"no policy": nil, "no rule": {empty}} {
+		if _, err := redact.New(redact.Options{Policies: policies}); !errors.Is(err, redact.ErrNoRules) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -202,6 +203,10 @@ func (l *loader) loadRedaction() {
 		return
 	}
 	e, err := NewEngine(r.PolicyNames, r.KeyFile)
+	if errors.Is(err, redact.ErrNoRules) {
+		l.failAt("redact.policies", "have no rule, so that nothing would be redacted; name a policy, or write `redact: none`")
+		return
+	}
 	if err != nil {
 		l.failAt("redact.policies", "%s", err)
 		return
