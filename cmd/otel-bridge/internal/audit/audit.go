@@ -55,12 +55,16 @@ const (
 	UnpinnedKey   Kind = "unpinned-key"   // the key comes from the stream that it vouches for
 	Unterminated  Kind = "unterminated"   // a last line without an end was ignored
 	Foreign       Kind = "foreign"        // records that no bridge has made
+	// Under FEEDBACK_ONLY: what the ledger has behind the last feedback, and before
+	// the lifetime that it is about.
+	BeyondWatermark Kind = "beyond-watermark"
+	OutOfScope      Kind = "out-of-scope"
 )
 
 // Fatal tells the kinds that make an audit incomplete.
 func (k Kind) Fatal() bool {
 	switch k {
-	case Withheld, Tail, RedactedAgain, TwoBridges, UnpinnedKey, Unterminated, Foreign:
+	case Withheld, Tail, RedactedAgain, TwoBridges, UnpinnedKey, Unterminated, Foreign, BeyondWatermark, OutOfScope:
 		return false
 	}
 	return true
@@ -109,7 +113,9 @@ type Auditor struct {
 	policies map[string]uint16
 	told     map[uint16]bool // policies that a bridge has said it uses
 	sessions map[identity]*session
-	ledgers  map[identity]*table[expected]
+	ledgers  map[identity]*ledger
+	consent  consent
+	modes    map[string]map[string]bool // by service.instance.id: what bridge.started says
 	aliases  map[identity]identity // ids as records have them -> ids of ledgers
 	ops      map[string]uint64     // uid -> body
 	attempts map[string]attested
@@ -272,7 +278,7 @@ func (t *table[T]) each(fn func(seq int64, v *T)) {
 func New(keys ...ed25519.PublicKey) *Auditor {
 	a := &Auditor{
 		seed: maphash.MakeSeed(), pinned: map[string]ed25519.PublicKey{}, streamed: map[string]ed25519.PublicKey{}, used: map[string]bool{},
-		policies: map[string]uint16{}, told: map[uint16]bool{}, sessions: map[identity]*session{}, ledgers: map[identity]*table[expected]{},
+		policies: map[string]uint16{}, told: map[uint16]bool{}, sessions: map[identity]*session{}, ledgers: map[identity]*ledger{}, modes: map[string]map[string]bool{},
 		aliases: map[identity]identity{}, ops: map[string]uint64{}, attempts: map[string]attested{}, given: map[string]telemetry.Outcome{},
 	}
 	for _, k := range keys {
@@ -468,7 +474,7 @@ func (a *Auditor) Report() ([]Finding, Totals) {
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(a.ledgers), compareIDs) {
 		if a.match(id) == nil {
-			a.find(Missing, id, 0, -1, -1, "nothing of this ledger was received")
+			a.judgeUnseen(id, a.ledgers[id])
 		}
 	}
 	slices.SortStableFunc(a.findings, func(x, y Finding) int {

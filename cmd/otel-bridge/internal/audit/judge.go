@@ -36,7 +36,8 @@ func (a *Auditor) judge(id identity, s *session) {
 		return
 	}
 	// Every event of the ledger, under whichever incarnation it was captured.
-	var run ranges
+	var run absent
+	scope := a.scopeOf(led, s.instances)
 	led.each(func(seq int64, want *expected) {
 		if !want.known || want.elided || seq < first {
 			return
@@ -46,10 +47,50 @@ func (a *Auditor) judge(id identity, s *session) {
 				return
 			}
 		}
-		run.add(seq)
+		run.add(scope, seq)
 	})
-	for _, r := range run {
+	for _, r := range run.missing {
 		a.find(Missing, id, last, r[0], r[1], "the ledger has it; it was neither received nor accounted for")
+	}
+	a.tellAbsent(id, last, &run)
+}
+
+// judgeUnseen looks at a ledger of which nothing was received.
+func (a *Auditor) judgeUnseen(id identity, led *ledger) {
+	var run absent
+	scope := a.scopeOf(led, nil)
+	led.each(func(seq int64, want *expected) {
+		if want.known && !want.elided {
+			run.add(scope, seq)
+		}
+	})
+	if len(run.missing) > 0 {
+		a.find(Missing, id, 0, -1, -1, "nothing of this ledger was received")
+	}
+	a.tellAbsent(id, 0, &run)
+}
+
+// absent is events of a ledger of which nothing speaks.
+type absent struct{ missing, before, beyond ranges }
+
+func (r *absent) add(s scope, seq int64) {
+	switch {
+	case seq >= s.end:
+		r.beyond.add(seq)
+	case seq < s.from:
+		r.before.add(seq)
+	default:
+		r.missing.add(seq)
+	}
+}
+
+// tellAbsent tells what consent does not cover.
+func (a *Auditor) tellAbsent(id identity, incarnation uint32, run *absent) {
+	for _, r := range run.before {
+		a.find(OutOfScope, id, incarnation, r[0], r[1], "before the lifetime that the last feedback is about")
+	}
+	for _, r := range run.beyond {
+		a.find(BeyondWatermark, id, incarnation, r[0], r[1], "no feedback covers it")
 	}
 }
 
@@ -91,7 +132,7 @@ func (a *Auditor) judgeChain(id identity, s *session, key string) {
 }
 
 // judgeEvents looks at the events of one incarnation.
-func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *table[expected], last bool) {
+func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger, last bool) {
 	t := s.by[inc]
 	quiet := s.quiet[inc]
 	end := int64(-1) // the last one that is attested

@@ -3,6 +3,8 @@ package audit
 import (
 	"context"
 	"errors"
+	"maps"
+	"math"
 	"strings"
 	"sync"
 
@@ -10,6 +12,76 @@ import (
 	"github.com/otel-bridge/otel-bridge/telemetry"
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
+
+// ledger is what is known of a session from its ledger.
+type ledger struct {
+	table[expected]
+	feedback int64 // seq of the last own feedback/record, -1 for none
+	lifetime int64 // first seq after the last session/end-seed
+}
+
+// look is table.look of a ledger that there may not be.
+func (l *ledger) look(seq int64) *expected {
+	if l == nil {
+		return nil
+	}
+	return l.table.look(seq)
+}
+
+// consent is what a configuration says of how far records may go.
+type consent struct {
+	mode  telemetry.Mode
+	scope telemetry.FeedbackScope
+}
+
+// Consent says under which mode and feedback scope the bridges were to run. Where
+// nobody has said it, or mode is Disabled, what their records bridge.started tell
+// counts.
+func (a *Auditor) Consent(mode telemetry.Mode, scope telemetry.FeedbackScope) {
+	a.consent = consent{mode, scope}
+}
+
+// scope is the events of a ledger that have to be sent, from up to before end.
+type scope struct{ from, end int64 }
+
+// scopeOf is what consent covers of a ledger that these instances have sent, by the
+// rule of capture. With no instances it is all that were heard of.
+func (a *Auditor) scopeOf(led *ledger, instances map[string]bool) scope {
+	mode := a.consent.mode
+	if mode == telemetry.Disabled {
+		mode = a.toldMode(instances)
+	}
+	s := scope{0, math.MaxInt64}
+	if mode != telemetry.FeedbackOnly {
+		return s
+	}
+	s.end = led.feedback + 1
+	if a.consent.scope == telemetry.ScopeLifetime {
+		s.from = led.lifetime
+		if led.feedback < led.lifetime {
+			s = scope{0, 0} // that feedback was about an earlier lifetime
+		}
+	}
+	return s
+}
+
+// toldMode is FeedbackOnly where no record bridge.started of the instances, or of
+// any when they have sent none, says another mode.
+func (a *Auditor) toldMode(instances map[string]bool) telemetry.Mode {
+	told := map[string]bool{}
+	for i := range instances {
+		maps.Copy(told, a.modes[i])
+	}
+	if len(told) == 0 {
+		for _, modes := range a.modes {
+			maps.Copy(told, modes)
+		}
+	}
+	if len(told) == 1 && told[telemetry.FeedbackOnly.String()] {
+		return telemetry.FeedbackOnly
+	}
+	return telemetry.Full
+}
 
 // Ledger takes in a ledger: each of its events has to be received or accounted
 // for. The error is one of reading it; what stood before is taken in.
@@ -25,6 +97,10 @@ func (a *Auditor) Ledger(src telemetry.Source) error {
 		return err
 	}
 	t := a.ledger(identity{strings.ToValidUTF8(h.ID, "\uFFFD"), h.CreatedAt, h.Version})
+	seed, err := src.Inherited()
+	if err != nil {
+		return err
+	}
 	started := false
 	for led.Next() {
 		ev := led.Event()
@@ -36,15 +112,19 @@ func (a *Auditor) Ledger(src telemetry.Source) error {
 		case ev.Type == sess.TypeAssistantChunk && d.StreamsAsChunks():
 			e.elided = started
 			started = true
+		case ev.Type == sess.TypeEndSeed:
+			t.lifetime = ev.Seq + 1
+		case ev.Type == sess.TypeFeedbackRecord && ev.Seq >= seed:
+			t.feedback = ev.Seq
 		}
 	}
 	return led.Err()
 }
 
-func (a *Auditor) ledger(id identity) *table[expected] {
+func (a *Auditor) ledger(id identity) *ledger {
 	t := a.ledgers[id]
 	if t == nil {
-		t = &table[expected]{}
+		t = &ledger{feedback: -1}
 		a.ledgers[id] = t
 	}
 	return t

@@ -93,7 +93,7 @@ func (a *Auditor) log(instance string, rec *logs.LogRecord) {
 	attrs := rec.GetAttributes()
 	uid := text(attrs, telemetry.KeyRecordUID)
 	if op := text(attrs, telemetry.KeyOp); op != "" && uid != "" {
-		a.op(op, uid, attrs, rec.GetBody())
+		a.op(instance, op, uid, attrs, rec.GetBody())
 		return
 	}
 	seq, isEvent := number(attrs, telemetry.KeyEventSeq)
@@ -117,7 +117,7 @@ func (a *Auditor) log(instance string, rec *logs.LogRecord) {
 }
 
 // op takes in an ops record.
-func (a *Auditor) op(op, uid string, attrs []*common.KeyValue, any *common.AnyValue) {
+func (a *Auditor) op(instance, op, uid string, attrs []*common.KeyValue, any *common.AnyValue) {
 	body := bodyJSON(any)
 	h := a.hash(telemetry.LeafOf(body))
 	if old, twice := a.ops[uid]; twice {
@@ -132,7 +132,7 @@ func (a *Auditor) op(op, uid string, attrs []*common.KeyValue, any *common.AnyVa
 	case telemetry.OpSummary:
 		a.readSummary(attrs, body)
 	case telemetry.OpBridgeStarted:
-		a.readStarted(body)
+		a.readStarted(instance, body)
 	case telemetry.OpPolicyChanged:
 		a.tell(string(member(body, "now")))
 	case telemetry.OpOperator + "discard", telemetry.OpOperator + "drop":
@@ -168,7 +168,7 @@ func member(body []byte, key string) string {
 	return s
 }
 
-func (a *Auditor) readStarted(body []byte) {
+func (a *Auditor) readStarted(instance string, body []byte) {
 	key, err := ParseKey(member(body, "public_key"))
 	if err != nil {
 		a.find(Unreadable, identity{}, 0, -1, -1, "a record bridge.started has no key")
@@ -178,6 +178,10 @@ func (a *Auditor) readStarted(body []byte) {
 	a.streamed[id] = key
 	a.waiting = append(a.waiting, signedBody{op: telemetry.OpBridgeStarted, key: id, body: slices.Clone(body)})
 	a.tell(member(body, "policy"))
+	if a.modes[instance] == nil {
+		a.modes[instance] = map[string]bool{}
+	}
+	a.modes[instance][member(body, "mode")] = true
 }
 
 func (a *Auditor) readSummary(attrs []*common.KeyValue, body []byte) {

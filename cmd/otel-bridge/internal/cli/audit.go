@@ -59,7 +59,7 @@ and out of scope are accounted for; a tail that no summary speaks of yet is told
 		if err != nil {
 			return err
 		}
-		run := auditing{app: a, cfg: cfg, auditor: audit.New(pinned...)}
+		run := auditing{app: a, cfg: cfg, auditor: audit.New(pinned...), expects: len(ledgers) > 0}
 		if err := run.received(received); err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
@@ -88,6 +88,7 @@ type auditing struct {
 	app     *app
 	cfg     *config.Config
 	auditor *audit.Auditor
+	expects bool // there are ledgers that tell what is to be there
 	broken  bool // something could not be looked at
 }
 
@@ -180,6 +181,9 @@ func (x *auditing) ledgers(ctx context.Context, paths []string, bodies bool) err
 	if err != nil {
 		return err
 	}
+	if bodies {
+		x.auditor.Consent(again.Mode, again.FeedbackScope)
+	}
 	for _, l := range list {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -202,7 +206,7 @@ func (x *auditing) ledgers(ctx context.Context, paths []string, bodies bool) err
 func (x *auditing) tell() error {
 	findings, totals := x.auditor.Report()
 	totals.Complete = totals.Complete && !x.broken
-	if totals.Records == 0 && totals.Summaries == 0 {
+	if totals.Records == 0 && totals.Summaries == 0 && !x.expects {
 		totals.Complete = false
 		fmt.Fprintln(x.app.stderr, "audit: there is no record of a bridge in what --received names")
 	}

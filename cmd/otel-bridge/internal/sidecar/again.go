@@ -17,10 +17,13 @@ func FinishedSource(cfg *config.Config, path string) telemetry.Source {
 }
 
 // BodiesOf is the capture that a configuration asks for, as far as it decides
-// what bodies look like. Tokens are those of the configuration's data directory,
+// which events have a record and what bodies look like. Tokens are those of the configuration's data directory,
 // where it is at hand.
 func BodiesOf(cfg *config.Config) (telemetry.Config, error) {
-	out := telemetry.Config{EventTypes: eventTypes(cfg), MaxRecordBytes: int(cfg.MaxRecordBytes), Installation: telemetry.NewInstallation()}
+	out := telemetry.Config{Mode: cfg.Mode, EventTypes: eventTypes(cfg), MaxRecordBytes: int(cfg.MaxRecordBytes), Installation: telemetry.NewInstallation()}
+	if cfg.FeedbackScope == "session" {
+		out.FeedbackScope = telemetry.ScopeSession
+	}
 	if _, err := os.Stat(filepath.Join(cfg.Outbox.Dir, telemetry.InstallationFile)); err == nil {
 		if out.Installation, err = telemetry.OpenInstallation(cfg.Outbox.Dir); err != nil {
 			return out, err
