@@ -38,3 +38,28 @@ func Work(e *Engine, src []byte) (int, error) {
 	_, _, err := s.redact(nil, src, true)
 	return s.burnt, err
 }
+
+// State is what an engine keeps between calls.
+type State struct{ s *scan }
+
+// NewState is a state that has seen no record.
+func NewState(e *Engine) *State { return &State{newScan(e)} }
+
+// JSON is Engine.JSON with this state. A state that has panicked is not used again.
+func (s *State) JSON(src []byte) (out []byte, rep *Report, err error) {
+	defer func() {
+		if recover() != nil {
+			s.s = newScan(s.s.e)
+			out, rep, err = nil, nil, ErrInternal
+		}
+	}()
+	out, rep, err = s.s.redact(nil, src, true)
+	s.s.reset()
+	return out, rep, err
+}
+
+// AddValidator adds a validator for a test.
+func AddValidator(name string, f func([]byte) bool) func() {
+	validators[name] = f
+	return func() { delete(validators, name) }
+}

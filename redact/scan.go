@@ -32,14 +32,45 @@ const (
 // window is a part of a text in which a regex rule may match.
 type window struct{ lo, hi int }
 
-// scan is the state of one call. It is reused; nothing in it outlives a call.
+// scan is what an engine works with, one call after the other. What belongs to
+// one call stands in run, which begins anew with each; the rest is room to work
+// in, and what is remembered of keys and short strings, which is the same
+// whatever came before.
 type scan struct {
-	e     *Engine
+	e *Engine
+	run
+
+	// Of one text: cleared behind it, by rule. A call that ends in a panic leaves
+	// them as they are; its scan is not used again.
+	hits     []hit
+	windows  [][]window
+	touched  []*rule
+	seenGate []bool
+	gates    []int32
+	skip     []int
+	openEnd  []int         // where the class ends that follows an anchor
+	notes    []*[Notes]int // by rule
+	seenNote []bool
+	noted    []int32
+
+	views   []*view    // slab
+	chunk   []byte     // room for unescaped strings
+	bufs    []*builder // slab
+	work    [2][]byte
+	keys    map[string]keyInfo
+	short   *shortCache
+	passes  int       // begun so far, in all calls
+	emitted []emitted // by rule; of the pass that it names
+}
+
+// run is the state of one call.
+type run struct {
 	src   []byte
 	root  view
 	spans []span
 	fuel  int // bytes that may still be scanned
 	steps int // decode steps that may still be made
+	burnt int // fuel that this call has used, over all passes
 
 	path     []pathElem
 	paths    []string
@@ -49,44 +80,35 @@ type scan struct {
 	spent    int // values replaced for want of fuel
 	dropRule *rule
 	dropped  bool // a rule with action drop matched since this was last cleared
+	passed   int  // matches that gave no span: the path is not selected, they are markers, or what they take is taken
 
-	hits     []hit
-	windows  [][]window
-	touched  []*rule
-	seenGate []bool
-	gates    []int32
-	skip     []int
-	openEnd  []int            // by rule: where the class ends that follows an anchor
-	blobs    []window         // stretches of base64 data in the current text
-	marks    []window         // our own markers in the current text
-	memos    []memo           // by class, in the current text
-	bounded  [RunClasses]memo // the same for RunEnd
-	notes    []*[Notes]int    // by rule
-	seenNote []bool
-	noted    []int32
-	line     lineMemo
-	cand     Candidate
-	gaveUp   *view // the text that a rule could not look at for want of fuel
-	burnt    int   // fuel that this call has used, over all passes
+	blobs   []window         // stretches of base64 data in the current text
+	marks   []window         // our own markers in the current text
+	memos   []memo           // by class, in the current text
+	bounded [RunClasses]memo // the same for RunEnd
+	line    lineMemo
+	cand    Candidate
+	gaveUp  *view // the text that a rule could not look at for want of fuel
 
-	views       []*view // slab
-	used        int
-	most        int        // how many of them this call has used at once
-	chunk       []byte     // room for unescaped strings
-	bufs        []*builder // slab
-	usedBuf     int
+	used        int // of the slab of views
+	most        int // how many of them this call has used at once
+	usedBuf     int // of the slab of builders
 	joins       []joinPiece
 	members     []member
 	keyAt       []keyPlace // of the objects that are being walked
 	objects     []window   // the objects in arrays of the JSON that is being walked, without those inside of others
 	firstObject int        // of that JSON; before are those of the JSON around it
-	keys        map[string]keyInfo
-	short       *shortCache
-	passes      int       // begun so far, in all calls
-	emitted     []emitted // by rule
-	passed      int       // matches that were found and not taken: the path is not selected, or they are markers
-	out         []byte
-	work        [2][]byte
+}
+
+// next is the state at the beginning of a call, with the room of the last one.
+func (r *run) next() run {
+	return run{
+		pathOf: -1,
+		spans:  r.spans[:0], path: r.path[:0], paths: r.paths[:0], tokens: r.tokens[:0],
+		blobs: r.blobs[:0], marks: r.marks[:0], memos: r.memos[:0],
+		line:  lineMemo{asked: r.line.asked[:0], answers: r.line.answers[:0]},
+		joins: r.joins[:0], members: r.members[:0], keyAt: r.keyAt[:0], objects: r.objects[:0],
+	}
 }
 
 // emitted is the last match of a rule.
@@ -119,29 +141,21 @@ type joinPiece struct {
 func newScan(e *Engine) *scan {
 	s := &scan{e: e, windows: make([][]window, len(e.rules)), seenGate: make([]bool, len(e.rules)), skip: make([]int, len(e.rules)), openEnd: make([]int, len(e.rules)), emitted: make([]emitted, len(e.rules)),
 		notes: make([]*[Notes]int, len(e.rules)), seenNote: make([]bool, len(e.rules)),
-		keys: map[string]keyInfo{}, short: new(shortCache), pathOf: -1}
+		keys: map[string]keyInfo{}, short: new(shortCache)}
 	return s
 }
 
 // maxKept bounds what a pooled state keeps in memory.
 const maxKept = 1 << 20
 
+// reset ends a call: what it read is not kept alive, and no more room than
+// maxKept.
 func (s *scan) reset() {
-	s.src = nil
-	s.root = view{}
-	s.used, s.usedBuf = 0, 0
 	clear(s.paths)
-	s.paths = s.paths[:0]
 	clear(s.tokens)
-	s.tokens = s.tokens[:0]
-	s.spans, s.path = s.spans[:0], s.path[:0]
-	s.cand = Candidate{}
-	s.line = lineMemo{asked: s.line.asked[:0], answers: s.line.answers[:0]}
-	s.dropRule = nil
 	if cap(s.joins) > maxKept/64 {
 		s.joins = nil
 	}
-	s.joins, s.members = s.joins[:0], s.members[:0]
 	// Views are cleared as they are taken again; here only, so that they do
 	// not keep texts alive.
 	if s.most > 1024 {
@@ -150,7 +164,6 @@ func (s *scan) reset() {
 	for _, v := range s.views[:min(s.most, len(s.views))] {
 		*v = view{}
 	}
-	s.most = 0
 	total := 0
 	for i, b := range s.bufs {
 		total += cap(b.text) + 16*cap(b.segs)
@@ -166,14 +179,12 @@ func (s *scan) reset() {
 	if cap(s.hits) > maxKept/8 {
 		s.hits = nil
 	}
-	if cap(s.out) > maxKept {
-		s.out = nil
-	}
 	for i := range s.work {
 		if cap(s.work[i]) > maxKept {
 			s.work[i] = nil
 		}
 	}
+	s.run = s.next()
 }
 
 // newView is a view that the caller fills whole.
@@ -213,7 +224,7 @@ func (s *scan) newBuilder() *builder {
 const maxPasses = 16
 
 func (s *scan) redact(dst, src []byte, json bool) ([]byte, *Report, error) {
-	s.burnt = 0
+	s.run = s.next()
 	if len(src) > 1<<30 {
 		return dst, nil, fmt.Errorf("%w: more than 1 GiB", ErrInternal)
 	}
@@ -472,6 +483,7 @@ func (s *scan) up(v *view, start, end int, p span) {
 	if v.whole > 0 && p.kind == spanText { // any match takes the same range
 		k := taker{p.rule, p.depth}
 		if slices.Contains(v.takers, k) {
+			s.passed++
 			return
 		}
 		v.takers = append(v.takers, k)

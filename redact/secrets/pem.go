@@ -24,8 +24,13 @@ func pemRule() redact.Rule {
 func pemHeader(text []byte, i int) (end int, ok bool) {
 	limit := min(len(text), i+120)
 	line := text[i:limit]
-	at := bytes.Index(bytes.ToUpper(line), []byte("PRIVATE KEY"))
-	if at < 0 {
+	const words = "PRIVATE KEY"
+	at := 0
+	// Not by a copy in upper case: bytes that are no UTF-8 make it longer.
+	for at+len(words) <= len(line) && !bytes.EqualFold(line[at:at+len(words)], []byte(words)) {
+		at++
+	}
+	if at+len(words) > len(line) {
 		return 0, false
 	}
 	for _, c := range line[:at] {
