@@ -252,11 +252,23 @@ type UnsupportedVersionError struct {
 	Version int
 	// Newer is true for a version above those that are read.
 	Newer bool
+	// Fraction is true for a version that is a number and no integer.
+	Fraction bool
+	// Literal is how the header writes a version that Version does not hold,
+	// cut where it is long; "" for others.
+	Literal string
 }
 
 func (e *UnsupportedVersionError) Error() string {
-	if e.Newer {
-		return fmt.Sprintf("session format version %d is newer than this program reads; use a newer one", e.Version)
+	version := e.Literal
+	if version == "" {
+		version = strconv.Itoa(e.Version)
 	}
-	return fmt.Sprintf("session format version %d is not one that this program reads", e.Version)
+	switch {
+	case e.Fraction:
+		return "session format version " + version + " is not an integer"
+	case e.Newer:
+		return "session format version " + version + " is newer than this program reads; use a newer one"
+	}
+	return "session format version " + version + " is not one that this program reads"
 }

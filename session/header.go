@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"math"
 	"runtime"
 	"strconv"
 )
@@ -103,6 +104,9 @@ func parseHeader(line []byte, want *Dialect) (*Header, *Dialect, error) {
 
 // headerDialect looks at nothing but the version.
 func headerDialect(raw []byte, want *Dialect) (*Dialect, error) {
+	if raw == nil {
+		return nil, &HeaderError{Code: CodeHeaderShape, Field: "version", Detail: "missing"}
+	}
 	n, ok := ParseNumber(raw)
 	if !ok {
 		return nil, &HeaderError{Code: CodeHeaderShape, Field: "version", Detail: "want a number"}
@@ -115,7 +119,20 @@ func headerDialect(raw []byte, want *Dialect) (*Dialect, error) {
 	if exact && v >= MinVersion && v <= MaxVersion && (want == nil || int(v) == want.version) {
 		return &dialects[v], nil
 	}
-	return nil, &UnsupportedVersionError{Version: clampInt(n.Float), Newer: n.Float > newest}
+	err := &UnsupportedVersionError{Version: clampInt(n.Float), Newer: n.Float > newest, Fraction: n.Float != math.Trunc(n.Float)}
+	if !exact {
+		err.Literal = shortNumber(raw)
+	}
+	return nil, err
+}
+
+// shortNumber is a number as it stands, cut where it is longer than any version.
+func shortNumber(raw []byte) string {
+	const most = 24
+	if len(raw) > most {
+		return string(raw[:most]) + "..."
+	}
+	return string(raw)
 }
 
 func (d *Dialect) headerShape(line []byte) (*Header, error) {
