@@ -32,7 +32,7 @@ not redacted.`,
 		Args: cobra.ExactArgs(1),
 	}
 	flags := a.configFile(c)
-	c.Flags().Int64Var(&point, "at", -1, "`seq` of the last event that counts")
+	c.Flags().Int64Var(&point, "at", 0, "`seq` of the last event that counts")
 	c.Flags().StringVar(&diff, "diff", "", "two seqs, `A..B`")
 	c.MarkFlagsMutuallyExclusive("at", "diff")
 	return command(c, func(_ context.Context, args []string) (err error) {
@@ -54,7 +54,7 @@ not redacted.`,
 			fmt.Fprintf(a.stderr, "surface: %s has a torn tail of %d bytes, which is not part of it\n", args[0], l.tail.Bytes)
 		}
 		out := bufio.NewWriter(a.stdout)
-		if diff != "" {
+		if c.Flags().Changed("diff") {
 			from, to, err := l.span(diff)
 			if err == nil {
 				err = l.understood(max(from, to))
@@ -215,8 +215,11 @@ func (l *ledger) understood(seq int64) error {
 	if f == nil || f.Seq == nil || seq < *f.Seq {
 		return nil
 	}
-	return fmt.Errorf("surface: %s: row %d: seq %d: %s: %s; --at %d shows what stood before it",
-		l.name, f.Row, *f.Seq, f.Code, f.Message, *f.Seq-1)
+	hint := ""
+	if *f.Seq > 0 {
+		hint = fmt.Sprintf("; --at %d shows what stood before it", *f.Seq-1)
+	}
+	return fmt.Errorf("surface: %s: row %d: seq %d: %s: %s%s", l.name, f.Row, *f.Seq, f.Code, f.Message, hint)
 }
 
 // events reads the file from its start.
@@ -238,7 +241,10 @@ func (l *ledger) events(yield func(*session.Event, error) bool) {
 }
 
 func (l *ledger) inside(seq int64) error {
-	if seq < -1 || seq > l.last {
+	if l.last < 0 {
+		return usagef("surface: %s has no events", l.name)
+	}
+	if seq < 0 || seq > l.last {
 		return usagef("surface: the events of %s go from 0 to %d; there is no %d", l.name, l.last, seq)
 	}
 	return nil
