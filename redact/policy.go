@@ -67,6 +67,9 @@ type Rule struct {
 	Find     func(c *Candidate)
 	// Key classifies a key name: 0 is no match; the class goes to Accept.
 	Key func(name []byte) int
+	// Member is the class of what stands in a member of an object under a key of
+	// a class: {"password": {"value": …}}; 0: the member is about something else.
+	Member func(class int, name []byte) int
 	// Within matches what stands in some members of an object that another
 	// member makes known: the data of a Kubernetes secret.
 	Within *Within

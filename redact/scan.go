@@ -435,7 +435,12 @@ func (s *scan) emit(v *view, start, end int, r *rule) {
 	p := span{rule: r.index, path: s.pathIndex(), token: -1, depth: int8(min(v.depth, 100))}
 	switch r.Action {
 	case Token:
-		s.tokens = append(s.tokens, []byte(s.e.key.Pseudonym(r.ID, v.text[start:end])))
+		text := v.text[start:end]
+		if v.json {
+			s.fuel -= len(text)
+			text = canonical(text)
+		}
+		s.tokens = append(s.tokens, []byte(s.e.key.Pseudonym(r.ID, text)))
 		p.token = int32(len(s.tokens) - 1)
 	case Withhold:
 		if s.withhold == "" {

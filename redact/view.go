@@ -26,6 +26,7 @@ type view struct {
 	whole   int         // > 0: a match anywhere replaces parent[base:base+whole]
 	takers  []taker     // which rules have matched somewhere in such a view
 	number  bool        // the view is a JSON number: its replacement needs quotes
+	json    bool        // it is another JSON value, as a whole
 	plain   bool        // ASCII without control characters that hide something
 	joined  bool        // pieces of several strings; number rules are careful here
 	blobs   []window    // stretches of base64 data, where match has found some

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"math/bits"
 	"slices"
 	"sort"
@@ -12,18 +13,23 @@ import (
 
 // context is what the surroundings of a value say about it.
 type context struct {
-	rule  *rule // the key above is this rule's
+	keyed []keyMatch // the rules that the key above belongs to
+	name  []byte     // decoded key whose text some rule looks for; nil for none
+	hash  uint64     // names the way from the nearest array; 0: in no array
+	elem  bool       // an element of an array under that key
+}
+
+// keyMatch is a rule that takes what stands under a key, as the rule classes it.
+type keyMatch struct {
+	rule  *rule
 	class int
-	name  []byte // decoded key whose text some rule looks for; nil for none
-	hash  uint64 // names the way from the nearest array; 0: in no array
 }
 
 var noContext = context{}
 
 // keyInfo is what is known about a key's text; keys repeat.
 type keyInfo struct {
-	rule    *rule
-	class   int
+	keyed   []keyMatch
 	literal bool // the key holds literals: its value is scanned together with it
 	finds   bool // the key itself may hold a match
 	role    keyRole
@@ -59,9 +65,11 @@ func (s *scan) value(v *view, i, depth int, ctx context) (int, bool) {
 		end, ok := skipValue(b, i)
 		if ok {
 			s.tooDeep(v, i, end)
+			s.whole(v, i, end, ctx)
 		}
 		return end, ok
 	}
+	at := i
 	switch c := b[i]; {
 	case c == '"':
 		d, end, ok := s.readString(v, i)
@@ -69,11 +77,22 @@ func (s *scan) value(v *view, i, depth int, ctx context) (int, bool) {
 			return end, false
 		}
 		s.stringValue(d, ctx)
+		if end == at+2 {
+			s.whole(v, at, end, ctx)
+		}
 		return end, true
 	case c == '{':
-		return s.object(v, i, depth, ctx)
+		end, ok := s.object(v, i, depth, ctx)
+		if ok {
+			s.whole(v, at, end, ctx)
+		}
+		return end, ok
 	case c == '[':
-		return s.array(v, i, depth, ctx)
+		end, ok := s.array(v, i, depth, ctx)
+		if ok {
+			s.whole(v, at, end, ctx)
+		}
+		return end, ok
 	case c == '-' || '0' <= c && c <= '9':
 		end, ok := numberEnd(b, i)
 		if ok {
@@ -81,7 +100,74 @@ func (s *scan) value(v *view, i, depth int, ctx context) (int, bool) {
 		}
 		return end, ok
 	}
-	return literalEnd(b, i)
+	end, ok := literalEnd(b, i)
+	if ok {
+		s.whole(v, at, end, ctx)
+	}
+	return end, ok
+}
+
+// whole applies the rules that take a value by its key or path alone to what is
+// neither number nor text: an object, an array, true, false, null, "".
+func (s *scan) whole(v *view, start, end int, ctx context) {
+	if len(ctx.keyed) == 0 && len(s.e.byPath) == 0 {
+		return
+	}
+	text := v.text[start:end]
+	leaf := text[0] != '{' && text[0] != '['
+	// A drop leaves null in an array, and in place of everything.
+	last := len(s.path) - 1
+	gone := text[0] == 'n' && (last < 0 || s.path[last].index >= 0)
+	var d *view
+	take := func(r *rule) {
+		if gone && r.Action == Drop {
+			return
+		}
+		if d == nil {
+			d = s.newView()
+			*d = view{text: text, parent: v, base: start, whole: len(text), number: true, json: true, nested: v.nested, depth: v.depth}
+		}
+		s.emit(d, 0, len(text), r)
+	}
+	for _, r := range s.e.byPath {
+		if s.valueSelected(r, leaf) {
+			take(r)
+		}
+	}
+	for _, k := range ctx.keyed {
+		if r := k.rule; r.takesAll() && (!ctx.elem || len(r.paths) > 0) {
+			take(r)
+		}
+	}
+}
+
+// valueSelected reports whether a rule without an expression selects the value
+// at the current path. What ends in ** selects the leaves, each by itself.
+func (s *scan) valueSelected(r *rule, leaf bool) bool {
+	for _, p := range r.paths {
+		if (leaf || p[len(p)-1] != "**") && pathMatches(p, s.path) {
+			return true
+		}
+	}
+	return false
+}
+
+// takesAll says that a rule for keys takes every value, whatever it is.
+func (c *rule) takesAll() bool { return len(c.keys) > 0 && c.re == nil && c.Validator == "" }
+
+// canonical is a JSON value with its members in order and without spaces.
+func canonical(text []byte) []byte {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return text
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return text
+	}
+	return out
 }
 
 // tooDeep replaces a value whose nesting is beyond the limit.
@@ -462,7 +548,10 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 		}
 		i = s.space(b, i+1)
 		s.push(pathElem{key: shown, index: -1})
-		child := context{rule: info.rule, class: info.class, hash: ctx.hash}
+		child := context{keyed: info.keyed, hash: ctx.hash}
+		if len(ctx.keyed) > 0 {
+			child.keyed = inherit(info.keyed, ctx.keyed, key)
+		}
 		if info.literal {
 			child.name = key
 		}
@@ -514,6 +603,20 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 	return i + 1, true
 }
 
+// inherit adds the rules of the key above an object that hold for one of its
+// members too.
+func inherit(own, above []keyMatch, name []byte) []keyMatch {
+	for _, k := range above {
+		if k.rule.Member == nil || slices.ContainsFunc(own, func(o keyMatch) bool { return o.rule == k.rule }) {
+			continue
+		}
+		if class := k.rule.Member(k.class, name); class != 0 {
+			own = append(slices.Clip(own), keyMatch{k.rule, class})
+		}
+	}
+	return own
+}
+
 // array reads an array.
 func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
 	b := v.text
@@ -529,9 +632,9 @@ func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
 		from := i
 		var ok bool
 		// A rule of the key above holds for strings and numbers directly in the array.
-		child := context{hash: 1}
+		child := context{hash: 1, keyed: ctx.keyed, elem: true}
 		if i < len(b) && b[i] != '{' {
-			child.rule, child.class, child.name = ctx.rule, ctx.class, ctx.name
+			child.name = ctx.name
 		}
 		i, ok = s.value(v, i, depth+1, child)
 		s.pop()
@@ -571,7 +674,7 @@ func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
 // number looks at a JSON number.
 func (s *scan) number(v *view, start, end int, ctx context) {
 	text := v.text[start:end]
-	if len(text) < 4 && ctx.rule == nil && len(s.e.byPath) == 0 {
+	if len(text) < 4 && len(ctx.keyed) == 0 && len(s.e.byPath) == 0 {
 		return
 	}
 	var d *view
@@ -600,20 +703,16 @@ func (s *scan) selected(get func() *view, ctx context, text []byte, number bool)
 			s.emit(get(), 0, len(text), r)
 		}
 	}
-	if ctx.rule == nil {
-		return
+	for _, k := range ctx.keyed {
+		a, b, ok := 0, len(text), len(text) > 0
+		if k.rule.Accept != nil {
+			a, b, ok = k.rule.Accept(k.class, text, number)
+		}
+		if !ok || isMarker(text[a:b]) || k.rule.Validator != "" && !validators[k.rule.Validator](text[a:b]) {
+			continue
+		}
+		s.emit(get(), a, b, k.rule)
 	}
-	a, b, ok := 0, len(text), len(text) > 0
-	if ctx.rule.Accept != nil {
-		a, b, ok = ctx.rule.Accept(ctx.class, text, number)
-	}
-	if !ok || isMarker(text[a:b]) {
-		return
-	}
-	if ctx.rule.Validator != "" && !validators[ctx.rule.Validator](text[a:b]) {
-		return
-	}
-	s.emit(get(), a, b, ctx.rule)
 }
 
 func isMarker(b []byte) bool {
@@ -846,8 +945,8 @@ func (s *scan) keyInfo(key []byte) keyInfo {
 		case r.keyMatches(withoutMarkers(key)):
 			class = 1
 		}
-		if class != 0 && (k.rule == nil || r.precedence < k.rule.precedence) {
-			k.rule, k.class = r, class
+		if class != 0 {
+			k.keyed = append(k.keyed, keyMatch{r, class})
 		}
 	}
 	hits := s.e.machine.scan(key, s.hits[:0])
@@ -950,19 +1049,23 @@ func (s *scan) pair(v *view, p *pair, depth, first int) {
 		return
 	}
 	info := s.keyInfo(p.name)
-	if info.rule == nil && !info.literal {
+	if len(info.keyed) == 0 && !info.literal {
 		return
 	}
-	ctx := context{rule: info.rule, class: info.class}
+	ctx := context{keyed: info.keyed}
 	if info.literal {
 		ctx.name = append([]byte(nil), p.name...)
 	}
 	before := len(s.spans)
-	if c := v.text[p.start]; c != '{' {
-		s.push(pathElem{key: []byte("value"), index: -1})
+	s.push(pathElem{key: []byte("value"), index: -1})
+	c := v.text[p.start]
+	if c != '{' {
 		s.again(v, p.start, ctx)
-		s.pop()
 	}
+	if c != '-' && !digit(c) && (c != '"' || p.end == p.start+2) {
+		s.whole(v, p.start, p.end, ctx)
+	}
+	s.pop()
 	if len(s.spans) > before && s.dropped {
 		for i := first; i < len(s.members); i++ {
 			if s.members[i].start <= p.start && p.end <= s.members[i].end {

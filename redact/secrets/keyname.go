@@ -12,12 +12,15 @@ import (
 const (
 	excluded = iota - 1 // a secret's name that is about something else: max_tokens
 	noSecret
-	passwordKey // a person chose it: any value
-	tokenKey    // a machine made it: any value that stands in JSON, a plausible one in text
-	authKey     // "auth", "pass": the value decides
-	headerKey   // Authorization: a scheme, then the credential
-	cookieKey   // cookies, some of which are secret
-	pluralKey   // tokens: secret as text, a quantity as a number
+	passwordKey   // a person chose it: any value
+	tokenKey      // a machine made it: any value that stands in JSON, a plausible one in text
+	authKey       // "auth", "pass": the value decides
+	headerKey     // Authorization: a scheme, then the credential
+	cookieKey     // cookies, some of which are secret
+	pluralKey     // tokens: secret as text, a quantity as a number
+	innerPassword // a member that is the value of an object under such a key
+	innerToken
+	innerText // a member that may be a label as well
 )
 
 // keyRule takes values under keys that name a secret.
@@ -26,13 +29,14 @@ func keyRule() redact.Rule {
 		ID:          "bridge-key-name",
 		Description: "The value of a member whose key names a secret: password, apiKey, db.password, refreshTokens, Authorization, client-key-data.",
 		Key:         classifyKey,
+		Member:      classifyMember,
 		Accept:      acceptValue,
 	}
 }
 
 func acceptValue(class int, v []byte, number bool) (int, int, bool) {
 	if number {
-		return 0, len(v), (class == passwordKey || class == tokenKey) && len(v) >= 4 && !bytes.ContainsAny(v, ".eE")
+		return 0, len(v), (class == passwordKey || class == tokenKey || class == innerPassword || class == innerToken) && len(v) >= 4 && !bytes.ContainsAny(v, ".eE")
 	}
 	if shape.Placeholder(v) || shape.Version(v) {
 		return 0, 0, false
@@ -46,6 +50,8 @@ func acceptValue(class int, v []byte, number bool) (int, int, bool) {
 		if len(v) < 6 || !secretish(v) {
 			return 0, 0, false
 		}
+	case innerPassword, innerToken, innerText:
+		return 0, len(v), innerSecret(class, v)
 	case pluralKey:
 		for _, c := range v {
 			if c < '0' || c > '9' {
@@ -59,6 +65,68 @@ func acceptValue(class int, v []byte, number bool) (int, int, bool) {
 		}
 	}
 	return 0, len(v), true
+}
+
+// classifyMember knows the members in which an object under a secret's name
+// holds the secret. Others describe it, as a schema does.
+func classifyMember(class int, name []byte) int {
+	if len(name) > 24 {
+		return noSecret
+	}
+	var buf [24]byte
+	n := buf[:0]
+	for _, c := range name {
+		if 'A' <= c && c <= 'Z' {
+			c += 32
+		}
+		if c != '_' && c != '-' {
+			n = append(n, c)
+		}
+	}
+	switch string(n) {
+	case "value", "val", "stringvalue", "secretvalue", "rawvalue", "plain", "plaintext", "cleartext", "raw", "current", "previous", "old", "new",
+		"currentvalue", "previousvalue", "oldvalue", "newvalue", "b64", "base64", "encoded", "primary", "secondary":
+		switch class {
+		case passwordKey, innerPassword:
+			return innerPassword
+		case tokenKey, innerToken:
+			return innerToken
+		}
+	case "text", "data", "content", "contents", "string", "body":
+	default:
+		return noSecret
+	}
+	switch class {
+	case passwordKey, tokenKey, authKey, pluralKey, innerPassword, innerToken, innerText:
+		return innerText
+	}
+	return noSecret
+}
+
+// innerSecret decides about a value in an object under a secret's name.
+func innerSecret(class int, v []byte) bool {
+	if len(v) < 4 || bytes.ContainsAny(v, " \n") {
+		return false
+	}
+	if secretish(v) {
+		return true
+	}
+	letters, digits, others := 0, 0, 0
+	for _, c := range v {
+		switch {
+		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
+			letters++
+		case '0' <= c && c <= '9':
+			digits++
+		default:
+			others++
+		}
+	}
+	if others == 0 && digits == 0 || letters == 0 && others == 0 && class != innerPassword {
+		// Words; a password may be one that is not its own name.
+		return class == innerPassword && classifyKey(v) == noSecret
+	}
+	return class == innerPassword || len(v) >= 8 && letters > 0 && digits >= 2 && !bytes.ContainsAny(v, "./(")
 }
 
 // quantity reports whether v is a short number in words of a configuration.
