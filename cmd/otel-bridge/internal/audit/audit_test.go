@@ -451,6 +451,23 @@ func TestFindings(t *testing.T) {
 			b.summary(delivered(2, 4))
 			return nil
 		}},
+		{name: "the same, attested only after the next one", complete: true, build: func(b *bridge) [][]byte {
+			b.events(0, 6)
+			b.span++
+			b.summary(delivered(2, 3))
+			b.span++
+			b.summary(delivered(6, 6))
+			b.summary(delivered(0, 1))
+			b.summary(delivered(2, 5))
+			return nil
+		}},
+		{name: "the same, but of one event nothing does", want: []string{"summary-missing 0-1", "not-attested 1"}, build: func(b *bridge) [][]byte {
+			b.events(0, 3)
+			b.span++
+			b.summary(delivered(2, 3))
+			b.summary(delivered(0, 0))
+			return nil
+		}},
 		{name: "the same, but nothing attests what it spoke of", want: []string{"summary-missing 2-3", "not-attested 2", "not-attested 3"}, build: func(b *bridge) [][]byte {
 			b.events(0, 4)
 			b.summary(delivered(0, 1))

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -113,9 +114,9 @@ func (a *Auditor) judgeChain(id identity, s *session, key string) {
 		l := chain[n]
 		a.totals.Attested += l.to - l.from + 1
 		switch {
-		case n != want && l.prev == prev.hash && (l.from <= next || l.generation):
+		case n != want && l.prev == prev.hash && (l.generation || covers(chain, prev.incarnation, next, l.from)):
 			// The bridge itself has lost what lies between before it was a summary, and
-			// links over it: what it spoke of is attested again.
+			// links over it: what it spoke of is attested again, here or later.
 		case n != want:
 			what := fmt.Sprintf("summary %d is missing", want)
 			if n-1 > want {
@@ -129,6 +130,18 @@ func (a *Auditor) judgeChain(id identity, s *session, key string) {
 		}
 		prev, next, want = l, l.to+1, n+1
 	}
+}
+
+// covers tells whether summaries of a chain, of an incarnation or later ones, speak
+// of each seq from up to before end.
+func covers(chain map[uint64]link, incarnation uint32, from, end int64) bool {
+	spans := slices.SortedFunc(maps.Values(chain), func(a, b link) int { return cmp.Compare(a.from, b.from) })
+	for _, l := range spans {
+		if l.incarnation >= incarnation && l.from <= from {
+			from = max(from, l.to+1)
+		}
+	}
+	return from >= end
 }
 
 // judgeEvents looks at the events of one incarnation.
