@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"math"
 	"math/bits"
 	"slices"
 	"sort"
@@ -673,20 +674,28 @@ func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
 
 // number looks at a JSON number.
 func (s *scan) number(v *view, start, end int, ctx context) {
-	text := v.text[start:end]
-	if len(text) < 4 && len(ctx.keyed) == 0 && len(s.e.byPath) == 0 {
+	spelled := v.text[start:end]
+	plain := bytes.IndexByte(spelled, '.') < 0 && bytes.IndexByte(spelled, 'e') < 0 && bytes.IndexByte(spelled, 'E') < 0
+	if plain && len(spelled) < 4 && len(ctx.keyed) == 0 && len(s.e.byPath) == 0 {
 		return
+	}
+	// What leaves is the number, not its spelling.
+	text, ok := spelled, false
+	if !plain {
+		if text, ok = integral(spelled); !ok {
+			text = spelled
+		}
 	}
 	var d *view
 	lazy := func() *view {
 		if d == nil {
 			d = s.newView()
-			*d = view{text: text, parent: v, base: start, whole: len(text), number: true, nested: v.nested, depth: v.depth}
+			*d = view{text: text, parent: v, base: start, whole: end - start, number: true, nested: v.nested, depth: v.depth}
 		}
 		return d
 	}
 	s.selected(lazy, ctx, text, true)
-	if len(text) >= 7 {
+	if len(text) >= minNumber {
 		if len(s.e.numbers) > 0 && s.spend(lazy(), len(text)) {
 			s.digits(lazy())
 		}
@@ -694,6 +703,63 @@ func (s *scan) number(v *view, start, end int, ctx context) {
 			s.withName(lazy(), ctx.name)
 		}
 	}
+}
+
+// integral writes a number with a fraction or an exponent as an integer, if it
+// is one or becomes one as a float64, and has 20 digits at most.
+func integral(n []byte) ([]byte, bool) {
+	const most = 20
+	i, point, exp := 0, -1, 0
+	var digits []byte
+	if n[0] == '-' {
+		i++
+	}
+	for ; i < len(n); i++ {
+		switch c := n[i]; {
+		case c == '.':
+			point = len(digits)
+			continue
+		case digit(c):
+			digits = append(digits, c)
+			continue
+		}
+		e, err := strconv.Atoi(string(n[i+1:]))
+		if err != nil || e > 1<<20 || e < -1<<20 {
+			return nil, false
+		}
+		exp = e
+		break
+	}
+	if point < 0 {
+		point = len(digits)
+	}
+	point += exp
+	for len(digits) > 1 && digits[0] == '0' {
+		digits = digits[1:]
+		point--
+	}
+	if point <= 0 || point > most {
+		return nil, false
+	}
+	out := make([]byte, 0, most+1)
+	if n[0] == '-' {
+		out = append(out, '-')
+	}
+	if rest := digits[min(point, len(digits)):]; len(bytes.Trim(rest, "0")) > 0 {
+		if point < minNumber {
+			return nil, false
+		}
+		f, err := strconv.ParseFloat(string(n), 64)
+		if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<63 {
+			return nil, false
+		}
+		return strconv.AppendFloat(out[:0], f, 'f', -1, 64), true
+	}
+	out = append(out, digits[:min(point, len(digits))]...)
+	for k := len(digits); k < point; k++ {
+		out = append(out, '0')
+	}
+	return out, true
 }
 
 // selected applies the rules that take a value by its key or path.
