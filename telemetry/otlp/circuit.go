@@ -54,6 +54,9 @@ type State struct {
 	BatchRecords int
 	// RequestBytes is the receiver's limit as far as it is known, 0: none met.
 	RequestBytes int
+	// Warnings say what is wrong though it hinders nothing yet: files that cannot
+	// be used any more, while what was read from them before goes on.
+	Warnings []string
 }
 
 // Ready says that records flow, or would if there were any.
@@ -68,8 +71,7 @@ func (s State) Ready() bool { return s.Status == OK || s.Status == Unknown }
 // A request that began before the circuit opened changes nothing: its success
 // says nothing about what came later, and several failures at once are one.
 type circuit struct {
-	cfg    *Config
-	mended func() bool // something changed that may help; asked while holding
+	cfg *Config
 
 	mu       sync.Mutex
 	status   Status
@@ -94,14 +96,14 @@ type circuit struct {
 }
 
 const (
-	// lookEvery is how often a held circuit looks whether something was mended.
+	// lookEvery is how often files are looked at that requests rest on.
 	lookEvery = 2 * time.Second
 	// limitFor is how long a learned size limit counts.
 	limitFor = time.Hour
 )
 
-func newCircuit(cfg *Config, mended func() bool) *circuit {
-	return &circuit{cfg: cfg, mended: mended, change: make(chan struct{}), records: cfg.MaxBatchRecords, ratio: 1, since: time.Now()}
+func newCircuit(cfg *Config) *circuit {
+	return &circuit{cfg: cfg, change: make(chan struct{}), records: cfg.MaxBatchRecords, ratio: 1, since: time.Now()}
 }
 
 // ticket is the permission for one request.
@@ -130,11 +132,9 @@ func (c *circuit) enter(ctx context.Context) (ticket, error) {
 			c.mu.Unlock()
 			return t, nil
 		}
-		holding, change := c.status == Holding, c.change
+		change := c.change
 		if c.probing {
 			wait = time.Hour // the probe's end is a change
-		} else if holding {
-			wait = min(wait, lookEvery)
 		}
 		c.mu.Unlock()
 
@@ -143,11 +143,18 @@ func (c *circuit) enter(ctx context.Context) (ticket, error) {
 		case <-ctx.Done():
 		case <-change:
 		case <-timer.C:
-			if holding && c.mended() {
-				c.kick()
-			}
 		}
 		timer.Stop()
+	}
+}
+
+// mended ends a hold's pause: something has changed that may help.
+func (c *circuit) mended() {
+	c.mu.Lock()
+	holding := c.status == Holding
+	c.mu.Unlock()
+	if holding {
+		c.kick()
 	}
 }
 

@@ -4,12 +4,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -25,7 +23,7 @@ type connections struct {
 
 	mu        sync.Mutex
 	loaded    fileStamp // state of the authorities' file at the latest load
-	looked    fileStamp // and when changed looked
+	err       error     // of that load
 	transport *http.Transport
 }
 
@@ -33,15 +31,12 @@ type connections struct {
 func newConnections(c *Config, u *url.URL) (*connections, error) {
 	cs := &connections{cfg: c, url: u, cert: &clientCert{certFile: c.TLS.CertFile, keyFile: c.TLS.KeyFile}}
 	if c.TLS.CertFile != "" {
-		cert, key := CheckClientFiles(c.TLS.CertFile, c.TLS.KeyFile)
+		cert, key := cs.cert.reload()
 		switch {
 		case cert != nil:
 			return nil, &ConfigError{Field: "TLS.CertFile", Err: cert}
 		case key != nil:
 			return nil, &ConfigError{Field: "TLS.KeyFile", Err: key}
-		}
-		if _, err := cs.cert.get(nil); err != nil {
-			return nil, &ConfigError{Field: "TLS", Err: err}
 		}
 	}
 	if err := cs.load(stampOf(c.TLS.CAFile)); err != nil {
@@ -52,10 +47,10 @@ func newConnections(c *Config, u *url.URL) (*connections, error) {
 
 // load reads the authorities. The caller holds mu, or is the only one.
 func (c *connections) load(now fileStamp) error {
-	c.loaded, c.looked = now, now
+	c.loaded = now
 	var roots *x509.CertPool
 	if c.cfg.TLS.CAFile != "" {
-		pem, err := os.ReadFile(c.cfg.TLS.CAFile)
+		pem, err := readFile(c.cfg.TLS.CAFile)
 		if err != nil {
 			return err
 		}
@@ -80,8 +75,8 @@ func (c *connections) current() *http.Transport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cfg.TLS.CAFile != "" {
-		if now := stampOf(c.cfg.TLS.CAFile); now != c.loaded {
-			_ = c.load(now) // the last good ones stay
+		if now := stampOf(c.cfg.TLS.CAFile); now != c.loaded || c.err != nil {
+			c.err = c.load(now) // the last good ones stay
 		}
 	}
 	return c.transport
@@ -94,23 +89,15 @@ func (c *connections) CloseIdleConnections() {
 	c.transport.CloseIdleConnections()
 }
 
-// changed says once for each change of the files that there was one.
-func (c *connections) changed() bool {
-	if c.cert.changed() {
-		c.CloseIdleConnections() // a connection keeps the certificate that it was made with
-		return true
-	}
-	if c.cfg.TLS.CAFile == "" {
-		return false
-	}
+// reload reads the files that have changed, or could not be used, and says what
+// is wrong with them. The texts hold neither paths nor content.
+func (c *connections) reload() (ca, cert, key error) {
+	c.current()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := stampOf(c.cfg.TLS.CAFile)
-	if now == c.looked {
-		return false
-	}
-	c.looked = now
-	return true
+	ca = c.err
+	c.mu.Unlock()
+	cert, key = c.cert.reload()
+	return ca, cert, key
 }
 
 // newTransport makes connections that trust roots; nil: those of the system.
@@ -153,58 +140,41 @@ type clientCert struct {
 
 	mu     sync.Mutex
 	loaded [2]fileStamp // state of the files at the latest load
-	looked [2]fileStamp // and when changed looked
 	cert   *tls.Certificate
+	// What was wrong then.
+	certErr, keyErr error
 }
 
-func (c *clientCert) stamps() [2]fileStamp {
-	return [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}
+// reload says what is wrong with the files, both nil where there are none.
+func (c *clientCert) reload() (cert, key error) {
+	if c.certFile == "" {
+		return nil, nil
+	}
+	_, _ = c.get(nil) // what it says is kept
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.certErr, c.keyErr
 }
 
 func (c *clientCert) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.stamps()
-	if c.cert != nil && now == c.loaded {
+	now := [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}
+	if c.cert != nil && now == c.loaded && c.certErr == nil && c.keyErr == nil {
 		return c.cert, nil
 	}
-	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	switch {
-	case err == nil:
-		c.cert = &cert
-	case c.cert == nil:
-		return nil, fmt.Errorf("client certificate does not load: %w", err)
+	c.loaded = now
+	c.certErr, c.keyErr = CheckClientFiles(c.certFile, c.keyFile)
+	if c.certErr == nil && c.keyErr == nil {
+		cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+		if err == nil {
+			c.cert = &cert
+		} else {
+			c.certErr = errors.New("changes while it is read") // it was good just now
+		}
 	}
-	c.loaded, c.looked = now, now
+	if c.cert == nil {
+		return nil, errors.New("client certificate does not load")
+	}
 	return c.cert, nil
-}
-
-// changed says once for each change of the files that there was one.
-func (c *clientCert) changed() bool {
-	if c.certFile == "" {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.stamps()
-	if now == c.looked {
-		return false
-	}
-	c.looked = now
-	return true
-}
-
-// fileStamp tells two states of a file apart.
-type fileStamp struct {
-	mod  time.Time
-	size int64
-}
-
-// stampOf returns the zero stamp for a file that is not there.
-func stampOf(path string) fileStamp {
-	info, err := os.Stat(path) // follows the links of a mounted secret
-	if err != nil {
-		return fileStamp{}
-	}
-	return fileStamp{info.ModTime(), info.Size()}
 }

@@ -30,6 +30,7 @@ type Deliverer struct {
 	budget  *budget
 	counts  counters
 	secrets []string // of the endpoint
+	files   clientFiles
 
 	mu       sync.Mutex
 	running  bool
@@ -78,6 +79,9 @@ func (e *UndeliveredError) Error() string {
 	if e.State.Reason != "" {
 		s += ": " + e.State.Reason
 	}
+	for _, w := range e.State.Warnings {
+		s += "; " + w
+	}
 	return s
 }
 
@@ -113,25 +117,22 @@ func New(source Source, cfg Config) (*Deliverer, error) {
 	bare := *u
 	bare.User = nil
 	d.url = &bare
-	changed := h.changed
 	if d.base == nil {
 		c, err := newConnections(&d.cfg, u)
 		if err != nil {
 			return nil, err
 		}
 		d.base = c
-		changed = func() bool { return c.changed() || h.changed() }
 	}
-	d.circuit = newCircuit(&d.cfg, changed)
+	d.circuit = newCircuit(&d.cfg)
+	d.lookAtFiles()
 	return d, nil
 }
 
 // State tells how the receiver is doing.
 func (d *Deliverer) State() State {
 	s := d.circuit.state()
-	if err := d.headers.problem(); err != nil && s.Status == Holding {
-		s.Reason += "; the headers file cannot be read, the last good headers are used"
-	}
+	s.Warnings = d.files.warnings()
 	return s
 }
 
@@ -200,6 +201,17 @@ func (d *Deliverer) run(ctx context.Context, drain bool) error {
 		}
 		workers[i] = w
 	}
+	d.lookAtFiles()
+	watching, unwatch := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		d.watchFiles(watching)
+	}()
+	defer func() {
+		unwatch()
+		<-watched
+	}()
 	var wg sync.WaitGroup
 	errs := make([]error, len(workers))
 	for i, w := range workers {

@@ -82,13 +82,13 @@ func set(req *http.Request, h http.Header) {
 	}
 }
 
-// reload returns the file's headers, read again if the file has changed. What
-// can't be read leaves the last good ones.
+// reload returns the file's headers, read again if the file has changed, or could
+// not be read. What can't be read leaves the last good ones.
 func (h *headers) reload() http.Header {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	stamp := stampOf(h.file)
-	if h.ofFile != nil && stamp == h.stamp {
+	if h.ofFile != nil && h.fileErr == nil && stamp == h.stamp {
 		return h.ofFile
 	}
 	fresh, err := readHeaders(h.file)
@@ -98,16 +98,6 @@ func (h *headers) reload() http.Header {
 	}
 	h.stamp = stamp
 	return h.ofFile
-}
-
-// changed says whether the file differs from what was last read.
-func (h *headers) changed() bool {
-	if h.file == "" {
-		return false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return stampOf(h.file) != h.stamp
 }
 
 // problem is why the file could not be read the last time, or nil.
@@ -133,15 +123,16 @@ func (h *headers) secrets(fn func(string)) {
 	}
 }
 
+// readHeaders reads a headers file. Its errors hold nothing of it.
 func readHeaders(path string) (http.Header, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, bare(err)
 	}
 	if info.Size() > maxHeadersFile {
 		return nil, fmt.Errorf("is larger than %d bytes", maxHeadersFile)
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +148,11 @@ func readHeaders(path string) (http.Header, error) {
 		if !ok {
 			return nil, fmt.Errorf("line %d is not \"name: value\"", n)
 		}
-		if err := addHeader(h, strings.TrimSpace(name), strings.TrimSpace(value)); err != nil {
+		value = strings.TrimSpace(value)
+		if !httpguts.ValidHeaderFieldValue(value) { // what it is the value of may be anything too
+			return nil, fmt.Errorf("line %d: the header's value is not valid", n)
+		}
+		if err := addHeader(h, strings.TrimSpace(name), value); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 	}

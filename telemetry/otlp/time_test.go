@@ -244,7 +244,7 @@ func TestAnAnswerToAnOlderRequestDoesNotEndAPause(t *testing.T) {
 		cfg := Config{Logger: nil}
 		cfg.setDefaults()
 		cfg.random = func() float64 { return 1 }
-		c := newCircuit(&cfg, func() bool { return false })
+		c := newCircuit(&cfg)
 		first, _ := c.enter(t.Context())
 		second, _ := c.enter(t.Context())
 		c.failed(first, verdict{outcome: retryLater, reason: "503", retryAfter: 20 * time.Second}, "")
@@ -279,7 +279,7 @@ func TestALearnedLimitIsForgottenAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{}
 		cfg.setDefaults()
-		c := newCircuit(&cfg, nil)
+		c := newCircuit(&cfg)
 		c.took(10, 1000, 500)
 		c.learnSize(2000, 1000)
 		if n := c.sizeLimit(); n != 1000 {

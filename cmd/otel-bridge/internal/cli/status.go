@@ -61,6 +61,9 @@ func (a *app) printStatus(raw json.RawMessage) error {
 	if s.Receiver.Reason != "" {
 		receiver += ": " + s.Receiver.Reason
 	}
+	for _, w := range s.Receiver.Warnings {
+		receiver += "\n" + w
+	}
 	_, err := fmt.Fprintf(a.stdout, `mode %s, policy %s
 %d sessions, %d held
 %d events read: %d exported, %d withheld, %d elided, %d inherited, %d out of scope

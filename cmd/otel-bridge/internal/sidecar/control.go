@@ -62,6 +62,7 @@ type Status struct {
 type Receiver struct {
 	Status   string     `json:"status"`
 	Reason   string     `json:"reason,omitempty"`
+	Warnings []string   `json:"warnings,omitempty"`
 	Failures int        `json:"failures,omitempty"`
 	Next     *time.Time `json:"next_try,omitempty"`
 	LastAck  *time.Time `json:"last_ack,omitempty"`
@@ -76,7 +77,7 @@ func (g *generation) Status(ctx context.Context) (any, error) {
 		return nil
 	})
 	state := g.p.Deliverer.State()
-	s.Receiver = Receiver{Status: state.Status.String(), Reason: state.Reason, Failures: state.Failures}
+	s.Receiver = Receiver{Status: state.Status.String(), Reason: state.Reason, Warnings: state.Warnings, Failures: state.Failures}
 	if !state.Next.IsZero() {
 		s.Receiver.Next = &state.Next
 	}

@@ -318,9 +318,11 @@ func (g *generation) health() admin.Health {
 	if s.Degraded {
 		h.Warnings = append(h.Warnings, "something in the data directory was damaged, set aside or rebuilt")
 	}
-	if state := g.p.Deliverer.State(); !state.Ready() {
+	state := g.p.Deliverer.State()
+	if !state.Ready() {
 		h.Warnings = append(h.Warnings, "receiver "+state.Status.String()+": "+state.Reason)
 	}
+	h.Warnings = append(h.Warnings, state.Warnings...)
 	_, held := g.p.keeper.counts()
 	operator := g.p.keeper.waitForOperator()
 	if n := held - operator; n > 0 {
