@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	collogs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
@@ -26,6 +27,8 @@ import (
 //	unlink   without the summary numbered ARG
 //	unkey    without bridge.started
 //	shift    that record under another seq
+//	field    with ARG, as SEQ:NAME:VALUE, in that record: an OTLP field or an
+//	         attribute, which is added where there is none; empty: taken away
 func cmdTamper(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: tamper kind in out [arg]")
@@ -95,6 +98,14 @@ func tampered(kind, arg string, rec *logs.LogRecord) []*logs.LogRecord {
 		return c
 	}
 	switch {
+	case kind == "field":
+		part := strings.SplitN(arg, ":", 3)
+		if !isEvent || op != "" || seq != int64(atoi(part[0])) {
+			break
+		}
+		c := proto.Clone(rec).(*logs.LogRecord)
+		setField(c, part[1], part[2])
+		return []*logs.LogRecord{c}
 	case kind == "drop" && mine:
 		return nil
 	case kind == "alter" && mine:
@@ -117,6 +128,47 @@ func tampered(kind, arg string, rec *logs.LogRecord) []*logs.LogRecord {
 		return []*logs.LogRecord{changed()}
 	}
 	return []*logs.LogRecord{rec}
+}
+
+// setField gives a field or an attribute another value, of the kind that it has.
+func setField(rec *logs.LogRecord, name, value string) {
+	switch name {
+	case "eventName":
+		rec.EventName = value
+		return
+	case "timeUnixNano":
+		rec.TimeUnixNano += uint64(atoi(value))
+		return
+	case "severityNumber":
+		rec.SeverityNumber = logs.SeverityNumber(atoi(value))
+		return
+	case "severityText":
+		rec.SeverityText = value
+		return
+	}
+	v := &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: value}}
+	if value == "true" {
+		v.Value = &common.AnyValue_BoolValue{BoolValue: true}
+	}
+	for i, kv := range rec.Attributes {
+		if kv.Key != name {
+			continue
+		}
+		switch kv.Value.Value.(type) {
+		case *common.AnyValue_IntValue:
+			v.Value = &common.AnyValue_IntValue{IntValue: int64(atoi(value))}
+		case *common.AnyValue_ArrayValue:
+			one := &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: int64(atoi(value))}}
+			v.Value = &common.AnyValue_ArrayValue{ArrayValue: &common.ArrayValue{Values: []*common.AnyValue{one}}}
+		}
+		if value == "" {
+			rec.Attributes = slices.Delete(rec.Attributes, i, i+1)
+			return
+		}
+		kv.Value = v
+		return
+	}
+	rec.Attributes = append(rec.Attributes, &common.KeyValue{Key: name, Value: v})
 }
 
 func atoi(s string) int {

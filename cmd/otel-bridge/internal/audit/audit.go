@@ -6,8 +6,8 @@
 //	ledger (optional) ──▶ every seq ────────────────────┤
 //	configuration (optional) ──▶ bodies, made again ────┘
 //
-// Memory: 40 bytes for each event that has a record, whatever its size, and about
-// 100 for each summary. The order of what is read does not matter.
+// Memory: 40 bytes for each event that has a record, whatever its size, 150 more
+// where ledgers are compared, and about 100 for each summary. The order of what is read does not matter.
 package audit
 
 import (
@@ -116,12 +116,13 @@ type Auditor struct {
 	ledgers  map[identity]*ledger
 	consent  consent
 	modes    map[string]map[string]bool // by service.instance.id: what bridge.started says
-	aliases  map[identity]identity // ids as records have them -> ids of ledgers
-	ops      map[string]uint64     // uid -> body
+	aliases  map[identity]identity      // ids as records have them -> ids of ledgers
+	ops      map[string]uint64          // uid -> body
 	attempts map[string]attested
 	given    map[string]telemetry.Outcome // uids that an operator has given up
 	waiting  []signedBody
 	foreign  int64 // records that no bridge has made
+	keep     bool  // attributes too
 	findings []Finding
 	totals   Totals
 }
@@ -147,6 +148,8 @@ type session struct {
 	chains    map[string]map[uint64]link // by key id, by span
 	variants  map[place][]variant        // more than one body, or more than one attestation
 	next      map[string]int64           // first seq that a newer generation has, by key id
+	facts     map[uint32]*table[facts]   // by incarnation, with Auditor.Attributes
+	more      map[place][]facts          // of what came again with other attributes
 }
 
 type place struct {
@@ -329,7 +332,7 @@ func (a *Auditor) session(id identity) *session {
 	if s == nil {
 		s = &session{
 			by: map[uint32]*table[event]{}, quiet: map[uint32]quietRuns{}, instances: map[string]bool{}, chains: map[string]map[uint64]link{},
-			variants: map[place][]variant{}, next: map[string]int64{},
+			variants: map[place][]variant{}, next: map[string]int64{}, facts: map[uint32]*table[facts]{}, more: map[place][]facts{},
 		}
 		a.sessions[id] = s
 	}
@@ -343,6 +346,22 @@ func (s *session) events(incarnation uint32) *table[event] {
 		s.by[incarnation] = t
 	}
 	return t
+}
+
+// keepFacts takes in the attributes of a ledger record.
+func (s *session) keepFacts(id telemetry.Identity, f facts) {
+	t := s.facts[id.Incarnation]
+	if t == nil {
+		t = &table[facts]{}
+		s.facts[id.Incarnation] = t
+	}
+	at := place{id.Incarnation, id.Seq, false}
+	switch kept := t.at(id.Seq); {
+	case kept.none():
+		*kept = f
+	case *kept != f && !slices.Contains(s.more[at], f):
+		s.more[at] = append(s.more[at], f)
+	}
 }
 
 // record takes in a ledger record.

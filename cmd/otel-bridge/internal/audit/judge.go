@@ -40,7 +40,7 @@ func (a *Auditor) judge(id identity, s *session) {
 	var run absent
 	scope := a.scopeOf(led, s.instances)
 	led.each(func(seq int64, want *expected) {
-		if !want.known || want.elided || seq < first {
+		if !want.known || seq < first || want.elided && scope.has(seq) {
 			return
 		}
 		for inc, t := range s.by {
@@ -61,7 +61,7 @@ func (a *Auditor) judgeUnseen(id identity, led *ledger) {
 	var run absent
 	scope := a.scopeOf(led, nil)
 	led.each(func(seq int64, want *expected) {
-		if want.known && !want.elided {
+		if want.known && !(want.elided && scope.has(seq)) {
 			run.add(scope, seq)
 		}
 	})
@@ -203,6 +203,7 @@ func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger, 
 			case want.policy != 0 && e.flags&marker == 0 && e.gotPolicy == want.policy && e.got != want.leaf:
 				say(Altered, "its body is not what redaction makes of the ledger")
 			}
+			a.judgeFacts(s, inc, seq, e, led, say)
 		}
 	})
 	for _, r := range tail {
@@ -257,6 +258,27 @@ func (a *Auditor) judgeBody(s *session, inc uint32, seq int64, e *event, say fun
 			say(Altered, "its body is not the one that was attested, and no bridge has told of its policy")
 		default:
 			say(RedactedAgain, "under another policy than was attested; its body cannot be compared")
+		}
+	}
+}
+
+// judgeFacts compares the attributes of a received record with those that capture
+// makes of the ledger.
+func (a *Auditor) judgeFacts(s *session, inc uint32, seq int64, e *event, led *ledger, say func(Kind, string)) {
+	got, want := s.facts[inc].look(seq), led.facts.look(seq)
+	if got == nil || got.none() || want == nil || want.none() {
+		return
+	}
+	for _, got := range append([]facts{*got}, s.more[place{inc, seq, false}]...) {
+		same := want.policy != 0 && got.policy == want.policy
+		if same && want.marker && !got.marker {
+			say(Altered, "redaction withholds it, and it is there")
+			continue
+		}
+		// What was redacted twice has been under two policies.
+		once := e.attestedPolicy == got.policy || e.attestedPolicy == 0 && len(a.told) < 2
+		if names := a.differ(&got, want, same && once); names != "" {
+			say(Altered, "not what the ledger says: "+names)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 // ledger is what is known of a session from its ledger.
 type ledger struct {
 	table[expected]
+	facts    table[facts]
 	feedback int64 // seq of the last own feedback/record, -1 for none
 	lifetime int64 // first seq after the last session/end-seed
 }
@@ -43,6 +44,8 @@ func (a *Auditor) Consent(mode telemetry.Mode, scope telemetry.FeedbackScope) {
 
 // scope is the events of a ledger that have to be sent, from up to before end.
 type scope struct{ from, end int64 }
+
+func (s scope) has(seq int64) bool { return s.from <= seq && seq < s.end }
 
 // scopeOf is what consent covers of a ledger that these instances have sent, by the
 // rule of capture. With no instances it is all that were heard of.
@@ -130,12 +133,21 @@ func (a *Auditor) ledger(id identity) *ledger {
 	return t
 }
 
-// Bodies makes the bodies of a ledger again, as the configuration of a capture
-// has them, to compare those that were received under the same policy. The outbox,
-// mode and tap of cfg are not used.
-func (a *Auditor) Bodies(ctx context.Context, cfg telemetry.Config, src telemetry.Source) error {
+// Attributes makes the attributes of what is received be kept, for Records. It is
+// to be said before anything is taken in.
+func (a *Auditor) Attributes() { a.keep = true }
+
+// Records makes the records of a ledger again, as the configuration of a capture
+// has them, to compare those that were received: their attributes, and under the
+// same policy their bodies and what else redaction may touch. With configured
+// false cfg decides only which event types there are, and nothing is compared that
+// redaction or a limit may touch. Outbox, mode and tap of cfg are not used.
+func (a *Auditor) Records(ctx context.Context, cfg telemetry.Config, src telemetry.Source, configured bool) error {
 	if cfg.Installation == nil {
 		cfg.Installation = telemetry.NewInstallation()
+	}
+	if !configured {
+		cfg.Redaction = nil
 	}
 	cfg.Mode, cfg.Tap, cfg.Attest, cfg.Parent = telemetry.Full, nil, false, nil
 	led, err := src.Open()
@@ -145,7 +157,7 @@ func (a *Auditor) Bodies(ctx context.Context, cfg telemetry.Config, src telemetr
 	h := led.Header()
 	id := identity{strings.ToValidUTF8(h.ID, "\uFFFD"), h.CreatedAt, h.Version}
 	led.Close()
-	cfg.Outbox = &comparing{a: a, id: id, cursors: map[string][]byte{}}
+	cfg.Outbox = &comparing{a: a, id: id, configured: configured, cursors: map[string][]byte{}}
 	in := *cfg.Installation
 	in.Mode = telemetry.Full
 	cfg.Installation = &in
@@ -163,13 +175,14 @@ func (a *Auditor) Bodies(ctx context.Context, cfg telemetry.Config, src telemetr
 	return err
 }
 
-// comparing is an outbox that keeps leaves.
+// comparing is an outbox that keeps leaves and facts.
 type comparing struct {
-	a       *Auditor
-	id      identity // of the ledger
-	decoder telemetry.Decoder
-	mu      sync.Mutex
-	cursors map[string][]byte
+	a          *Auditor
+	id         identity // of the ledger
+	configured bool
+	decoder    telemetry.Decoder
+	mu         sync.Mutex
+	cursors    map[string][]byte
 }
 
 func (c *comparing) Commit(_ context.Context, b *outbox.Batch) (outbox.ID, error) {
@@ -180,12 +193,21 @@ func (c *comparing) Commit(_ context.Context, b *outbox.Batch) (outbox.ID, error
 		if err != nil {
 			return 0, err
 		}
-		if r.Channel != telemetry.ChannelLedger || r.Withheld != "" {
+		if r.Channel != telemetry.ChannelLedger {
+			continue
+		}
+		policy := uint16(0)
+		if c.configured {
+			policy = c.a.policy(r.Policy)
+		}
+		led := c.a.ledger(c.id)
+		*led.facts.at(r.Identity.Seq) = c.a.madeFacts(&r, policy)
+		if !c.configured || r.Withheld != "" {
 			continue
 		}
 		c.a.aliases[identity{r.Identity.SessionID, r.Identity.CreatedAt, r.Identity.FormatVersion}] = c.id
-		want := c.a.ledger(c.id).at(r.Identity.Seq)
-		want.leaf, want.policy = c.a.hash(telemetry.LeafOf(r.Body)), c.a.policy(r.Policy)
+		want := led.at(r.Identity.Seq)
+		want.leaf, want.policy = c.a.hash(telemetry.LeafOf(r.Body)), policy
 	}
 	for _, cur := range b.Cursors {
 		c.cursors[cur.Key] = append([]byte(nil), cur.Value...)

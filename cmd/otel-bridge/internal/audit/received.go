@@ -113,7 +113,11 @@ func (a *Auditor) log(instance string, rec *logs.LogRecord) {
 	if !withheld {
 		leaf = telemetry.LeafOf(bodyJSON(rec.GetBody()))
 	}
-	a.record(id, instance, text(attrs, telemetry.KeyPolicy), leaf, withheld, uid != id.UID())
+	policy, bad := text(attrs, telemetry.KeyPolicy), uid != id.UID()
+	if a.keep && !bad {
+		a.session(identity{id.SessionID, id.CreatedAt, id.FormatVersion}).keepFacts(id, a.receivedFacts(rec, withheld, policy))
+	}
+	a.record(id, instance, policy, leaf, withheld, bad)
 }
 
 // op takes in an ops record.

@@ -60,6 +60,9 @@ and out of scope are accounted for; a tail that no summary speaks of yet is told
 			return err
 		}
 		run := auditing{app: a, cfg: cfg, auditor: audit.New(pinned...), expects: len(ledgers) > 0}
+		if len(ledgers) > 0 {
+			run.auditor.Attributes()
+		}
 		if err := run.received(received); err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
@@ -162,8 +165,9 @@ func (x *auditing) file(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// ledgers takes in ledgers, and with a configuration makes their bodies again.
-func (x *auditing) ledgers(ctx context.Context, paths []string, bodies bool) error {
+// ledgers takes in ledgers and makes their records again, bodies too when the
+// configuration of the bridges is at hand.
+func (x *auditing) ledgers(ctx context.Context, paths []string, configured bool) error {
 	if len(paths) == 0 {
 		return nil
 	}
@@ -181,7 +185,7 @@ func (x *auditing) ledgers(ctx context.Context, paths []string, bodies bool) err
 	if err != nil {
 		return err
 	}
-	if bodies {
+	if configured {
 		x.auditor.Consent(again.Mode, again.FeedbackScope)
 	}
 	for _, l := range list {
@@ -193,11 +197,9 @@ func (x *auditing) ledgers(ctx context.Context, paths []string, bodies bool) err
 			x.broken = true
 			fmt.Fprintf(x.app.stderr, "audit: %s: from here on it is not understood: %v\n", l.Path, err)
 		}
-		if bodies {
-			if err := x.auditor.Bodies(ctx, again, src); err != nil && ctx.Err() == nil {
-				x.broken = true
-				fmt.Fprintf(x.app.stderr, "audit: %s: its bodies cannot be made again: %v\n", l.Path, err)
-			}
+		if err := x.auditor.Records(ctx, again, src, configured); err != nil && ctx.Err() == nil {
+			x.broken = true
+			fmt.Fprintf(x.app.stderr, "audit: %s: its records cannot be made again: %v\n", l.Path, err)
 		}
 	}
 	return ctx.Err()
