@@ -840,7 +840,7 @@ func (s *scan) nestedJSON(v *view) bool {
 	end, ok := wholeJSON(v.text)
 	s.fuel -= end
 	if !ok {
-		return false
+		return s.cutJSON(v)
 	}
 	if v.depth >= s.e.limits.Decode || s.steps <= 0 {
 		s.exhaust(v)
@@ -853,11 +853,16 @@ func (s *scan) nestedJSON(v *view) bool {
 	inner := s.newView()
 	*inner = *v
 	inner.depth++
+	return s.walkNested(inner)
+}
+
+// walkNested walks a view that is JSON.
+func (s *scan) walkNested(v *view) bool {
 	joins, members, keys, dropped := len(s.joins), len(s.members), len(s.keyAt), s.dropped
 	firstObject := s.firstObject
 	s.firstObject = len(s.objects)
 	s.push(pathElem{index: -1, json: true})
-	_, ok = s.value(inner, s.space(v.text, 0), 0, noContext)
+	_, ok := s.value(v, s.space(v.text, 0), 0, noContext)
 	s.pop()
 	s.joins, s.members, s.keyAt = s.joins[:joins], s.members[:members], s.keyAt[:keys]
 	s.objects, s.firstObject = s.objects[:s.firstObject], firstObject

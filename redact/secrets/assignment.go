@@ -560,7 +560,8 @@ func pairValue(c *redact.Candidate, i int, n *name, quote byte) (int, int, bool)
 	return j, e, len(v) >= 4 && !shape.Placeholder(v) && !call(v) && !word(v) && v[0] != '{' && v[0] != '[' && v[0] != '`' && !pathLike(v)
 }
 
-// quotedValue finds the end of the quoted text at j, on its line.
+// quotedValue finds the end of the quoted text at j, on its line, or where the
+// text was cut.
 func quotedValue(text []byte, j int) (start, end int, ok bool) {
 	q := text[j]
 	start = j + 1
@@ -569,12 +570,50 @@ func quotedValue(text []byte, j int) (start, end int, ok bool) {
 		case '\\':
 			i++
 		case '\n':
-			return 0, 0, false
+			return start, i, i > start && cutMark(text[i:]) && opens(text, j)
 		case q:
 			return start, i, i > start
 		}
 	}
-	return 0, 0, false
+	return start, len(text), start < len(text) && len(text)-start < maxValue && opens(text, j)
+}
+
+// opens reports whether the quote at j begins a text rather than ending one, as
+// in prompt("Password: ").
+func opens(text []byte, j int) bool {
+	if j+1 < len(text) && bytes.IndexByte([]byte(")]};,"), text[j+1]) >= 0 {
+		return false
+	}
+	odd := false
+	for i := j - 1; i >= 0 && i > j-256 && text[i] != '\n'; i-- {
+		if text[i] == text[j] && (i == 0 || text[i-1] != '\\') {
+			odd = !odd
+		}
+	}
+	return !odd
+}
+
+// cutMark reports whether all that is left says that more was there.
+func cutMark(rest []byte) bool {
+	if len(rest) > 120 {
+		return false
+	}
+	rest = bytes.ToLower(bytes.TrimSpace(rest))
+	if len(rest) == 0 {
+		return false
+	}
+	if bytes.HasPrefix(rest, []byte("...")) || bytes.HasPrefix(rest, []byte("…")) {
+		return true
+	}
+	switch rest[0] {
+	case '[', '(', '<', '{', '-', '*', '#':
+		for _, w := range [...]string{"truncat", "omitted", "elided", "clipped", "cut off", "snip", "more "} {
+			if bytes.Contains(rest, []byte(w)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func trimmed(text []byte, s, e int, n *name) (int, int, bool) {
