@@ -101,7 +101,7 @@ func TestFilesOfTLSThatCannotBeUsedAnyMoreAreTold(t *testing.T) {
 	for path, text := range good {
 		r.replace(path, text)
 	}
-	r.configure(fmt.Sprintf("exporter: { endpoint: 'https://127.0.0.1:1/v1/logs', tls: { ca_file: %q, cert_file: %q, key_file: %q } }", ca, certFile, keyFile))
+	r.configure("shutdown_timeout: 1s", fmt.Sprintf("exporter: { endpoint: 'https://127.0.0.1:1/v1/logs', tls: { ca_file: %q, cert_file: %q, key_file: %q } }", ca, certFile, keyFile))
 	r.start()
 	r.readyz("cannot be used", false)
 	names := map[string]string{ca: "CA file", certFile: "client certificate", keyFile: "client key"}

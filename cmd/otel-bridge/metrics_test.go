@@ -27,7 +27,7 @@ const metricsHead = `# Metrics
 names follow Prometheus' conventions (` + "`promlint`" + ` has nothing to say of them), units are bytes and seconds.
 
 - Counters of events and records are of the data directory's life: they go on after a
-  restart. The others begin with the process, or with a reload.
+  restart. The others begin with the process, and go on over a reload.
 - At every moment
   ` + "`events_total{read} = exported + withheld + elided + inherited + out_of_scope`" + ` and
   ` + "`records_total{committed} = records_total{acked} + {discarded} + records{pending} + {held} + {quarantined}`" + `.

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -229,6 +231,75 @@ func TestReloadedPolicyAndConsentReachTheBacklog(t *testing.T) {
 	if strings.Contains(r.file(r.got), "acorn") {
 		t.Error("the word has left")
 	}
+}
+
+// What counts from the start of the process goes on over a reload, also over one that
+// could not be taken and one to DISABLED and back.
+func TestCountersOfTheProcessGoOnOverAReload(t *testing.T) {
+	r := newRig(t)
+	r.write(r.path("s"), head("s"), row(0, "password=hunter2-hunter2-hunter2"))
+	r.start()
+	r.awaitEvents("s", 0)
+	counters := regexp.MustCompile(`(?m)^(otel_bridge_(?:request\w*|batch_splits|records_redacted_again|redactions)_total(?:\{[^}]*\})?|otel_bridge_receiver_last_ack_timestamp_seconds) (\S+)$`)
+	read := func() map[string]float64 {
+		out := map[string]float64{}
+		for _, m := range counters.FindAllStringSubmatch(r.page("/metrics"), -1) {
+			v, err := strconv.ParseFloat(m[2], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[m[1]] = v
+		}
+		return out
+	}
+	var before map[string]float64
+	r.poll("an acknowledgement that is counted", func() bool {
+		before = read()
+		return before["otel_bridge_receiver_last_ack_timestamp_seconds"] > 0
+	})
+	if len(before) < 9 || before["otel_bridge_requests_total"] < 1 || before[`otel_bridge_request_bytes_total{stage="wire"}`] < 1 {
+		t.Fatalf("counters %v", before)
+	}
+	further := func(what string) {
+		t.Helper()
+		for name, was := range before {
+			if now, ok := read()[name]; !ok || now < was {
+				t.Errorf("%s: %s was %v and is %v", what, name, was, now)
+			}
+		}
+	}
+	good := r.file(r.cfg)
+	r.reconfigure(good + "log: { level: debug }\n")
+	further("after a reload")
+	r.write(r.path("s"), row(1, "password=hunter3-hunter3-hunter3"))
+	r.awaitEvents("s", 1)
+	r.awaitMetric(`otel_bridge_redactions_total{rule="bridge-assignment"}`, 2)
+	r.poll("another request is counted", func() bool {
+		return read()["otel_bridge_requests_total"] > before["otel_bridge_requests_total"]
+	})
+	before = read()
+
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if err := os.WriteFile(r.cfg, []byte(strings.ReplaceAll(good, "127.0.0.1:0", taken.Addr().String())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := r.logs("msg=started")
+	r.signal(syscall.SIGHUP)
+	r.poll("the last configuration is taken again", func() bool { return r.logs("msg=started") == n+1 })
+	further("after a reload that could not be taken")
+
+	if err := os.WriteFile(r.cfg, []byte(strings.Replace(good, "mode: FULL", "mode: DISABLED", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.signal(syscall.SIGHUP)
+	r.awaitLog("the mode is DISABLED")
+	r.reconfigure(good)
+	further("after DISABLED")
+	r.stop()
 }
 
 // reconfigure has the program take another configuration.

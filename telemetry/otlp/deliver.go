@@ -63,6 +63,16 @@ type Stats struct {
 	Leases     int64 // batches taken from the source
 }
 
+// Plus adds the counts of another Deliverer.
+func (s Stats) Plus(o Stats) Stats {
+	return Stats{
+		Requests: s.Requests + o.Requests, RawBytes: s.RawBytes + o.RawBytes, WireBytes: s.WireBytes + o.WireBytes,
+		Acked: s.Acked + o.Acked, Refused: s.Refused + o.Refused, Unknown: s.Unknown + o.Unknown, Unsendable: s.Unsendable + o.Unsendable,
+		Retries: s.Retries + o.Retries, Holds: s.Holds + o.Holds, Splits: s.Splits + o.Splits, Refreshed: s.Refreshed + o.Refreshed,
+		Leases: s.Leases + o.Leases,
+	}
+}
+
 // ErrRunning is returned when a second Run is started.
 var ErrRunning = errors.New("otlp: delivery is already running")
 

@@ -112,13 +112,11 @@ func (g *generation) Tap(ctx context.Context, ready func(), emit func(any) error
 	}
 }
 
-// tap lets operators look at committed records, and counts what redaction took
-// out of them. A reader that is too slow misses records; capture never waits.
+// tap lets operators look at committed records. A reader that is too slow misses records; capture never waits.
 type tap struct {
-	mu         sync.Mutex
-	subs       map[*subscriber]bool
-	closed     bool
-	redactions map[string]int64 // by rule, since the start
+	mu     sync.Mutex
+	subs   map[*subscriber]bool
+	closed bool
 }
 
 type subscriber struct {
@@ -138,15 +136,12 @@ func (s *subscriber) takeMissed() int64 {
 const tapBuffer = 256
 
 func newTap() *tap {
-	return &tap{subs: map[*subscriber]bool{}, redactions: map[string]int64{}}
+	return &tap{subs: map[*subscriber]bool{}}
 }
 
 func (t *tap) publish(r *telemetry.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, c := range r.Redactions {
-		t.redactions[c.Rule] += c.Count
-	}
 	if len(t.subs) == 0 {
 		return
 	}
@@ -191,15 +186,4 @@ func (t *tap) close() {
 		close(s.records)
 		delete(t.subs, s)
 	}
-}
-
-// counts returns the redactions by rule.
-func (t *tap) counts() map[string]int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	out := make(map[string]int64, len(t.redactions))
-	for k, v := range t.redactions {
-		out[k] = v
-	}
-	return out
 }

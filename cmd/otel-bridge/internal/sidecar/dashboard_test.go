@@ -30,8 +30,8 @@ func series(t *testing.T) map[string]map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &generation{cfg: cfg, log: slog.New(slog.DiscardHandler), tap: newTap()}
-	g.tap.redactions["some-rule"] = 1 // a rule has a series once it has matched
+	g := &generation{cfg: cfg, log: slog.New(slog.DiscardHandler), tap: newTap(), tally: newTally()}
+	g.tally.redactions["some-rule"] = 1 // a rule has a series once it has matched
 	g.p, err = OpenPipeline(cfg, PipelineOptions{Log: g.log, Instance: "test"})
 	if err != nil {
 		t.Fatal(err)

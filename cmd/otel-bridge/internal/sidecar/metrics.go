@@ -16,7 +16,7 @@ var (
 
 	eventsTotal    = desc("events_total", "Ledger events by what became of them, in this data directory's life; read is the sum of all others.", "outcome")
 	attemptsTotal  = desc("attempts_total", "Records of attempts at an answer that never became a message.")
-	redactionTotal = desc("redactions_total", "What redaction took out, by rule, since the start.", "rule")
+	redactionTotal = desc("redactions_total", "What redaction took out, by rule, since the process began.", "rule")
 	sessions       = desc("sessions", "Ledgers that are known, and those of them that are held.", "state")
 
 	recordsTotal = desc("records_total", "Records by what became of them, in this data directory's life. committed = acked + discarded + pending + held + quarantined.", "state")
@@ -82,7 +82,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	count(eventsTotal, e.Inherited, "inherited")
 	count(eventsTotal, e.OutOfScope, "out_of_scope")
 	count(attemptsTotal, e.Attempts)
-	for rule, n := range g.tap.counts() {
+	for rule, n := range g.tally.counts() {
 		count(redactionTotal, n, rule)
 	}
 	all, held := g.p.keeper.counts()
@@ -102,7 +102,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge(outboxBytes, float64(s.UnackedBytes), "unsettled")
 	flag(outboxFull, s.Full)
 
-	d := g.p.Deliverer.Stats()
+	d, acked := g.tally.delivery(g.p.Deliverer)
 	count(requestsTotal, d.Requests)
 	count(requestBytes, d.RawBytes, "raw")
 	count(requestBytes, d.WireBytes, "wire")
@@ -110,11 +110,10 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	count(holdsTotal, d.Holds)
 	count(splitsTotal, d.Splits)
 	count(refreshed, d.Refreshed)
-	state := g.p.Deliverer.State()
-	flag(receiverReady, state.Ready())
+	flag(receiverReady, g.p.Deliverer.State().Ready())
 	ack := 0.0
-	if !state.LastAck.IsZero() {
-		ack = float64(state.LastAck.UnixMilli()) / 1000
+	if !acked.IsZero() {
+		ack = float64(acked.UnixMilli()) / 1000
 	}
 	gauge(lastAck, ack)
 }

@@ -36,9 +36,13 @@ type RunOptions struct {
 // opened, its address is taken) is given up for the last good one.
 func Run(ctx context.Context, cfg *config.Config, o RunOptions) error {
 	var good *config.Config // what ran before cfg
+	counted := newTally()
 	for {
-		g := &generation{cfg: cfg, opts: o, log: o.Logger(cfg), reload: make(chan *config.Config, 1), tap: newTap()}
+		g := &generation{cfg: cfg, opts: o, log: o.Logger(cfg), reload: make(chan *config.Config, 1), tap: newTap(), tally: counted}
 		next, err := g.run(ctx)
+		if g.p != nil {
+			counted.ended(g.p.Deliverer)
+		}
 		var start *startError
 		switch {
 		case errors.As(err, &start) && good != nil:
@@ -66,8 +70,15 @@ type generation struct {
 	log    *slog.Logger
 	reload chan *config.Config
 	tap    *tap
+	tally  *tally
 	p      *Pipeline // nil under DISABLED
 	dir    os.FileInfo
+}
+
+// committed is told of every record.
+func (g *generation) committed(r *telemetry.Record) {
+	g.tally.redacted(r)
+	g.tap.publish(r)
 }
 
 // moved says that the data directory is not where it was opened. What is open goes
@@ -110,7 +121,7 @@ func (g *generation) run(ctx context.Context) (next *config.Config, err error) {
 	closeDoors := func() error { return closeListener(health) }
 	defer func() { err = errors.Join(err, closeDoors()) }()
 	if g.cfg.Mode != telemetry.Disabled {
-		g.p, err = OpenPipeline(g.cfg, PipelineOptions{Log: g.log, Instance: "otel-bridge run", Tap: g.tap.publish})
+		g.p, err = OpenPipeline(g.cfg, PipelineOptions{Log: g.log, Instance: "otel-bridge run", Tap: g.committed})
 		if err != nil {
 			return nil, &startError{Explain(err)}
 		}
