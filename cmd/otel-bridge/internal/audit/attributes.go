@@ -67,6 +67,7 @@ type facts struct {
 	slot            [slots]uint16
 	policy          uint16
 	marker          bool
+	token           bool // the parent is a token, made with another key than the bridge's
 }
 
 func (f *facts) none() bool { return f.plain == 0 }
@@ -131,15 +132,19 @@ func (a *Auditor) receivedFacts(rec *logs.LogRecord, marker bool, policy string)
 
 // madeFacts are those of a record that capture has made of a ledger. The policy is
 // 0 where it was made without a configuration.
-func (a *Auditor) madeFacts(r *telemetry.Record, policy uint16) facts {
+func (a *Auditor) madeFacts(r *telemetry.Record, policy uint16, keyless bool) facts {
 	var v factValues
+	token := false
 	v.fields(r.EventName, uint64(r.Nanoseconds()), int64(r.Severity), r.Severity.String())
 	for _, kv := range r.AllAttributes() {
 		if slot := slotOf(string(kv.Key)); slot >= 0 {
 			v.put(slot, attributeJSON(kv.Value))
+			token = token || keyless && slot == slotParent && strings.HasPrefix(kv.Value.AsString(), tokenPrefix)
 		}
 	}
-	return a.factsOf(&v, r.Withheld != "", policy)
+	f := a.factsOf(&v, r.Withheld != "", policy)
+	f.token = token
+	return f
 }
 
 // attributeJSON is a value of one of the slots as appendAny has it.
@@ -190,12 +195,12 @@ func (a *Auditor) differ(got, want *facts, comparable bool) string {
 	neutral := a.slotHash(appendText(nil, telemetry.RedactedType))
 	var names []string
 	for i := range end {
-		if got.slot[i] == want.slot[i] || marker && i <= slotName && (got.slot[i] == neutral || want.slot[i] == neutral) {
+		if got.slot[i] == want.slot[i] || i == slotParent && want.token || marker && i <= slotName && (got.slot[i] == neutral || want.slot[i] == neutral) {
 			continue
 		}
 		names = append(names, slotNames[i])
 	}
-	if len(names) == 0 && !marker {
+	if len(names) == 0 && !marker && !(comparable && want.token) {
 		return "an attribute" // two values with one short hash
 	}
 	return strings.Join(names, ", ")

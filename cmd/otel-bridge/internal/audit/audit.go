@@ -52,6 +52,7 @@ const (
 	Tail          Kind = "not-yet"        // behind the last summary: not yet attested
 	RedactedAgain Kind = "redacted-again" // under another policy than was attested: its body cannot be compared
 	TwoBridges    Kind = "two-bridges"    // more than one service.instance.id has sent the session
+	Ambiguous     Kind = "ambiguous"      // a token that stands for one of several ledgers
 	UnpinnedKey   Kind = "unpinned-key"   // the key comes from the stream that it vouches for
 	Unterminated  Kind = "unterminated"   // a last line without an end was ignored
 	Foreign       Kind = "foreign"        // records that no bridge has made
@@ -64,7 +65,7 @@ const (
 // Fatal tells the kinds that make an audit incomplete.
 func (k Kind) Fatal() bool {
 	switch k {
-	case Withheld, Tail, RedactedAgain, TwoBridges, UnpinnedKey, Unterminated, Foreign, BeyondWatermark, OutOfScope:
+	case Withheld, Tail, RedactedAgain, TwoBridges, Ambiguous, UnpinnedKey, Unterminated, Foreign, BeyondWatermark, OutOfScope:
 		return false
 	}
 	return true
@@ -117,6 +118,7 @@ type Auditor struct {
 	consent  consent
 	modes    map[string]map[string]bool // by service.instance.id: what bridge.started says
 	aliases  map[identity]identity      // ids as records have them -> ids of ledgers
+	matched  map[identity]identity      // received sessions -> their ledgers, by match
 	ops      map[string]uint64          // uid -> body
 	attempts map[string]attested
 	given    map[string]telemetry.Outcome // uids that an operator has given up
@@ -282,7 +284,7 @@ func New(keys ...ed25519.PublicKey) *Auditor {
 	a := &Auditor{
 		seed: maphash.MakeSeed(), pinned: map[string]ed25519.PublicKey{}, streamed: map[string]ed25519.PublicKey{}, used: map[string]bool{},
 		policies: map[string]uint16{}, told: map[uint16]bool{}, sessions: map[identity]*session{}, ledgers: map[identity]*ledger{}, modes: map[string]map[string]bool{},
-		aliases: map[identity]identity{}, ops: map[string]uint64{}, attempts: map[string]attested{}, given: map[string]telemetry.Outcome{},
+		aliases: map[identity]identity{}, matched: map[identity]identity{}, ops: map[string]uint64{}, attempts: map[string]attested{}, given: map[string]telemetry.Outcome{},
 	}
 	for _, k := range keys {
 		a.pinned[telemetry.KeyID(k)] = k
@@ -483,6 +485,12 @@ func (a *Auditor) find(kind Kind, id identity, incarnation uint32, from, to int6
 // session and seq, and the totals.
 func (a *Auditor) Report() ([]Finding, Totals) {
 	a.checkSignatures()
+	for _, s := range a.sessions {
+		for inc, q := range s.quiet {
+			s.quiet[inc] = q.disjoint()
+		}
+	}
+	a.match()
 	ids := slices.SortedFunc(maps.Keys(a.sessions), compareIDs)
 	for _, id := range ids {
 		a.judge(id, a.sessions[id])
@@ -491,8 +499,12 @@ func (a *Auditor) Report() ([]Finding, Totals) {
 	if a.foreign > 0 {
 		a.find(Foreign, identity{}, 0, -1, -1, fmt.Sprintf("records that no bridge has made are left out: %d", a.foreign))
 	}
+	seen := map[identity]bool{}
+	for _, led := range a.matched {
+		seen[led] = true
+	}
 	for _, id := range slices.SortedFunc(maps.Keys(a.ledgers), compareIDs) {
-		if a.match(id) == nil {
+		if !seen[id] {
 			a.judgeUnseen(id, a.ledgers[id])
 		}
 	}

@@ -22,10 +22,7 @@ func (a *Auditor) judge(id identity, s *session) {
 			first = n
 		}
 	}
-	led := a.ledgers[a.ledgerOf(id)]
-	for inc, q := range s.quiet {
-		s.quiet[inc] = q.disjoint()
-	}
+	led := a.ledgers[a.matched[id]]
 	last := uint32(0) // of a session of which only summaries came that do not count
 	for inc := range s.by {
 		last = max(last, inc)
@@ -43,17 +40,25 @@ func (a *Auditor) judge(id identity, s *session) {
 		if !want.known || seq < first || want.elided && scope.has(seq) {
 			return
 		}
-		for inc, t := range s.by {
-			if e := t.look(seq); e != nil && (e.flags&received != 0 || e.outcome != 0) || s.quiet[inc].at(seq) != "" {
-				return
-			}
+		if !s.accounts(seq) {
+			run.add(scope, seq)
 		}
-		run.add(scope, seq)
 	})
 	for _, r := range run.missing {
 		a.find(Missing, id, last, r[0], r[1], "the ledger has it; it was neither received nor accounted for")
 	}
 	a.tellAbsent(id, last, &run)
+}
+
+// accounts tells whether an event was received or attested, under whichever
+// incarnation.
+func (s *session) accounts(seq int64) bool {
+	for inc, t := range s.by {
+		if e := t.look(seq); e != nil && (e.flags&received != 0 || e.outcome != 0) || s.quiet[inc].at(seq) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // judgeUnseen looks at a ledger of which nothing was received.
@@ -303,37 +308,4 @@ func (a *Auditor) judgeAttempts() {
 			a.find(Altered, at.session, 0, -1, -1, what+", has another body than was attested")
 		}
 	}
-}
-
-// ledgerOf finds the ledger of a received session: by its id, or where a rule has
-// replaced that by a token by when it was created, if that is clear.
-func (a *Auditor) ledgerOf(id identity) identity {
-	if led, ok := a.aliases[id]; ok {
-		return led
-	}
-	if _, ok := a.ledgers[id]; ok || !strings.HasPrefix(id.id, tokenPrefix) {
-		return id
-	}
-	found := id
-	for l := range a.ledgers {
-		if l.created == id.created && l.version == id.version {
-			if found != id {
-				return id
-			}
-			found = l
-		}
-	}
-	return found
-}
-
-const tokenPrefix = "session-hmac-"
-
-// match finds the received session of a ledger.
-func (a *Auditor) match(led identity) *session {
-	for id, s := range a.sessions {
-		if a.ledgerOf(id) == led {
-			return s
-		}
-	}
-	return nil
 }

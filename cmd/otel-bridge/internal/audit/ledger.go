@@ -141,9 +141,11 @@ func (a *Auditor) Attributes() { a.keep = true }
 // has them, to compare those that were received: their attributes, and under the
 // same policy their bodies and what else redaction may touch. With configured
 // false cfg decides only which event types there are, and nothing is compared that
-// redaction or a limit may touch. Outbox, mode and tap of cfg are not used.
+// redaction or a limit may touch. Outbox, mode and tap of cfg are not used; without
+// an installation tokens are not compared.
 func (a *Auditor) Records(ctx context.Context, cfg telemetry.Config, src telemetry.Source, configured bool) error {
-	if cfg.Installation == nil {
+	keyless := cfg.Installation == nil
+	if keyless {
 		cfg.Installation = telemetry.NewInstallation()
 	}
 	if !configured {
@@ -157,7 +159,7 @@ func (a *Auditor) Records(ctx context.Context, cfg telemetry.Config, src telemet
 	h := led.Header()
 	id := identity{strings.ToValidUTF8(h.ID, "\uFFFD"), h.CreatedAt, h.Version}
 	led.Close()
-	cfg.Outbox = &comparing{a: a, id: id, configured: configured, cursors: map[string][]byte{}}
+	cfg.Outbox = &comparing{a: a, id: id, configured: configured, keyless: keyless, cursors: map[string][]byte{}}
 	in := *cfg.Installation
 	in.Mode = telemetry.Full
 	cfg.Installation = &in
@@ -180,6 +182,7 @@ type comparing struct {
 	a          *Auditor
 	id         identity // of the ledger
 	configured bool
+	keyless    bool // tokens are not those of the bridge
 	decoder    telemetry.Decoder
 	mu         sync.Mutex
 	cursors    map[string][]byte
@@ -201,7 +204,7 @@ func (c *comparing) Commit(_ context.Context, b *outbox.Batch) (outbox.ID, error
 			policy = c.a.policy(r.Policy)
 		}
 		led := c.a.ledger(c.id)
-		*led.facts.at(r.Identity.Seq) = c.a.madeFacts(&r, policy)
+		*led.facts.at(r.Identity.Seq) = c.a.madeFacts(&r, policy, c.keyless)
 		if !c.configured || r.Withheld != "" {
 			continue
 		}

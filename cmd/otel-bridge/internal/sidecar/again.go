@@ -17,10 +17,10 @@ func FinishedSource(cfg *config.Config, path string) telemetry.Source {
 }
 
 // BodiesOf is the capture that a configuration asks for, as far as it decides
-// which events have a record and what bodies look like. Tokens are those of the configuration's data directory,
-// where it is at hand.
+// which events have a record and what these look like. Tokens are those of the
+// configuration's data directory; where that is not at hand there is no installation.
 func BodiesOf(cfg *config.Config) (telemetry.Config, error) {
-	out := telemetry.Config{Mode: cfg.Mode, EventTypes: eventTypes(cfg), MaxRecordBytes: int(cfg.MaxRecordBytes), Installation: telemetry.NewInstallation()}
+	out := telemetry.Config{Mode: cfg.Mode, EventTypes: eventTypes(cfg), MaxRecordBytes: int(cfg.MaxRecordBytes)}
 	if cfg.FeedbackScope == "session" {
 		out.FeedbackScope = telemetry.ScopeSession
 	}
@@ -32,7 +32,11 @@ func BodiesOf(cfg *config.Config) (telemetry.Config, error) {
 		return out, err
 	}
 	if !cfg.Redact.None && cfg.Redact.Engine != nil {
-		out.Redaction = telemetry.NewRedaction(telemetry.NewEngine(cfg.Redact.Engine), out.Installation.Key)
+		in := out.Installation
+		if in == nil {
+			in = telemetry.NewInstallation()
+		}
+		out.Redaction = telemetry.NewRedaction(telemetry.NewEngine(cfg.Redact.Engine), in.Key)
 	}
 	return out, nil
 }
