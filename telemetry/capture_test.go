@@ -314,6 +314,10 @@ func TestFeedbackThatWasRolledBackIsNoConsent(t *testing.T) {
 	if got := seqsOf(o.records(t)); len(got) != 8 || opsOf(o.records(t)) != nil || p.Beyond != 10 {
 		t.Errorf("got %v, %q, %+v", got, opsOf(o.records(t)), p)
 	}
+	s.Release()
+	if p := pull(t, s); p.Beyond != 10 {
+		t.Errorf("at rest %d are beyond", p.Beyond)
+	}
 }
 
 func TestLedgerThatChangesUnderTheScoutLetsNothingOut(t *testing.T) {

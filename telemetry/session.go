@@ -50,6 +50,7 @@ type Session struct {
 	met       Ledger // open since the session was met, and not read yet
 	awake     *reading
 	scout     *scout
+	beyond    int64 // events beyond the watermark when the scout last looked
 }
 
 // ErrReplaced says that the source has another session now than it had when
@@ -138,8 +139,9 @@ func (s *Session) Pull(ctx context.Context, limit int) (Progress, error) {
 	s.close()
 	p.SessionID, p.Next, p.Outcomes = s.cur.id, s.cur.next, s.cur.outcomes
 	if s.scout != nil {
-		p.Beyond = max(0, s.scout.adm.next()-s.cur.next)
+		s.beyond = max(0, s.scout.adm.next()-s.cur.next)
 	}
+	p.Beyond = s.beyond
 	return p, err
 }
 

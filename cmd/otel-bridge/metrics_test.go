@@ -31,6 +31,9 @@ names follow Prometheus' conventions (` + "`promlint`" + ` has nothing to say of
 - At every moment
   ` + "`events_total{read} = exported + withheld + elided + inherited + out_of_scope`" + ` and
   ` + "`records_total{committed} = records_total{acked} + {discarded} + records{pending} + {held} + {quarantined}`" + `.
+- Under FEEDBACK_ONLY the bridge looks ahead for feedback. Events behind the last one are not
+  counted as read before there is feedback behind them, and are then; until then they are in
+  ` + "`otel_bridge_events_beyond_watermark`" + `.
 - Beside these there are Go's and the process's own (` + "`go_*`, `process_*`" + `).
 - Alerts that make sense: ` + "`otel_bridge_receiver_ready == 0`" + ` for long, ` + "`otel_bridge_outbox_full == 1`" + `,
   ` + "`otel_bridge_records{state=\"quarantined\"}`" + ` or ` + "`otel_bridge_sessions{state=\"held\"}`" + ` above 0. A dashboard:
@@ -118,4 +121,30 @@ func TestMetricsPageIsCurrent(t *testing.T) {
 	if !bytes.Equal(got, page.Bytes()) {
 		t.Errorf("docs/metrics.md is not what is served; run this test with -update. It would be\n%s", page)
 	}
+}
+
+// Events behind the last feedback are counted, as what they are, and not as read;
+// feedback behind them makes them read. So it is after a reload and a restart too.
+func TestEventsBeyondTheWatermarkAreCountedAsThat(t *testing.T) {
+	r := newRig(t, "mode: FEEDBACK_ONLY")
+	feedback := func(seq int) string {
+		return fmt.Sprintf(`{"type":"feedback/record","seq":%d,"time":1,"data":{}}`+"\n", seq)
+	}
+	r.write(r.path("s"), head("s"), rows(0, 1), feedback(2), rows(3, 6))
+	r.write(r.path("none"), head("none"), rows(0, 2))
+	r.start()
+	r.awaitEvents("s", 2)
+	r.awaitMetric("otel_bridge_events_beyond_watermark", 4+3)
+	r.awaitMetric(`otel_bridge_events_total{outcome="read"}`, 3)
+	r.write(r.path("s"), feedback(7), row(8, "behind it"))
+	r.awaitEvents("s", 7)
+	r.awaitMetric("otel_bridge_events_beyond_watermark", 1+3)
+	r.awaitMetric(`otel_bridge_events_total{outcome="read"}`, 8)
+	r.reconfigure(r.file(r.cfg) + "log: { level: debug }\n")
+	r.awaitMetric("otel_bridge_events_beyond_watermark", 1+3)
+	r.stop()
+	r.start()
+	r.awaitMetric("otel_bridge_events_beyond_watermark", 1+3)
+	r.awaitMetric(`otel_bridge_events_total{outcome="read"}`, 8)
+	r.stop()
 }

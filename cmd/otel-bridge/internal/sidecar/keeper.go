@@ -114,7 +114,7 @@ type target struct {
 	final            bool   // not to linger any more
 	moved            string // what its file is called now
 	follows          bool   // it is read under that name
-	next             int64
+	next, beyond     int64
 	grown            time.Time // when next changed
 	idle             bool      // Idle is due or was done since
 	held             string
@@ -458,7 +458,7 @@ func (k *keeper) work(ctx context.Context) {
 		k.pulled(t.path, p, err)
 
 		k.mu.Lock()
-		t.name = p.SessionID
+		t.name, t.beyond = p.SessionID, p.Beyond
 		if p.Next != t.next || t.grown.IsZero() {
 			t.next, t.grown, t.idle = p.Next, time.Now(), false
 		}
@@ -729,6 +729,16 @@ func (k *keeper) counts() (all, held int) {
 		}
 	}
 	return len(k.targets), held
+}
+
+// beyond counts the events that wait for feedback.
+func (k *keeper) beyond() (n int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.targets {
+		n += t.beyond
+	}
+	return n
 }
 
 // waitForOperator counts the ledgers that are held until an operator says so.

@@ -15,6 +15,7 @@ var (
 	redactInfo = desc("redaction_enabled", "1 unless redaction was refused by name.")
 
 	eventsTotal    = desc("events_total", "Ledger events by what became of them, in this data directory's life; read is the sum of all others.", "outcome")
+	beyond         = desc("events_beyond_watermark", "Ledger events behind the last feedback, which consent does not cover yet; not counted as read.")
 	attemptsTotal  = desc("attempts_total", "Records of attempts at an answer that never became a message.")
 	redactionTotal = desc("redactions_total", "What redaction took out, by rule, since the process began.", "rule")
 	sessions       = desc("sessions", "Ledgers that are known, and those of them that are held.", "state")
@@ -81,6 +82,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	count(eventsTotal, e.Elided, "elided")
 	count(eventsTotal, e.Inherited, "inherited")
 	count(eventsTotal, e.OutOfScope, "out_of_scope")
+	gauge(beyond, float64(g.p.keeper.beyond()))
 	count(attemptsTotal, e.Attempts)
 	for rule, n := range g.tally.counts() {
 		count(redactionTotal, n, rule)
