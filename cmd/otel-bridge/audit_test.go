@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/rogpeppe/go-internal/testscript"
 	collogs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
@@ -27,6 +28,7 @@ import (
 //	unlink   without the summary numbered ARG
 //	unkey    without bridge.started
 //	shift    that record under another seq
+//	zstd     IN is a ledger: in zstd, the header line in a frame of its own
 //	field    with ARG, as SEQ:NAME:VALUE, in that record: an OTLP field or an
 //	         attribute, which is added where there is none; empty: taken away
 func cmdTamper(ts *testscript.TestScript, neg bool, args []string) {
@@ -39,6 +41,14 @@ func cmdTamper(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	text, err := os.ReadFile(ts.MkAbs(args[1]))
 	ts.Check(err)
+	if kind == "zstd" {
+		enc, err := zstd.NewWriter(nil)
+		ts.Check(err)
+		head := bytes.IndexByte(text, '\n') + 1
+		b := enc.EncodeAll(text[head:], enc.EncodeAll(text[:head], nil))
+		ts.Check(os.WriteFile(ts.MkAbs(args[2]), b, 0o600))
+		return
+	}
 	var requests []*collogs.ExportLogsServiceRequest
 	for line := range bytes.Lines(text) {
 		req, err := receiver.ParseJSON(bytes.TrimSpace(line))

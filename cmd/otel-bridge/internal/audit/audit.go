@@ -37,6 +37,7 @@ const (
 	NotAttested    Kind = "not-attested"    // no summary speaks of it, though of what stands around it
 	SummaryMissing Kind = "summary-missing" // the chain has a gap
 	ChainBroken    Kind = "chain-broken"    // a summary does not link to the one before it
+	TwinDiffers    Kind = "twin-differs"    // two ledgers of a session say different things
 	BadSignature   Kind = "signature"       // a summary or a start was not made with its key
 	UnknownKey     Kind = "unknown-key"     // there is no key to verify a signature with
 	Unreadable     Kind = "unreadable"      // a line, or a summary, is not understood

@@ -636,7 +636,7 @@ func TestFindings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.ledger > 0 {
-				if err := a.Ledger(ledgerOf(b.id, tc.ledger)); err != nil {
+				if _, err := a.Ledger("ledger", ledgerOf(b.id, tc.ledger)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -18,7 +18,7 @@ func audited(t *testing.T, b *bridge, text []byte, keys ...ed25519.PublicKey) ([
 	if err := a.Received("fuzz", bytes.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Ledger(ledgerOf(b.id, 3)); err != nil {
+	if _, err := a.Ledger("ledger", ledgerOf(b.id, 3)); err != nil {
 		t.Fatal(err)
 	}
 	findings, totals := a.Report()

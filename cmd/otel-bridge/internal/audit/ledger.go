@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"strings"
 	"sync"
 
 	sess "github.com/otel-bridge/otel-bridge/session"
@@ -16,6 +15,7 @@ import (
 // ledger is what is known of a session from its ledger.
 type ledger struct {
 	table[expected]
+	source   telemetry.Source
 	facts    table[facts]
 	feedback int64 // seq of the last own feedback/record, -1 for none
 	lifetime int64 // first seq after the last session/end-seed
@@ -87,22 +87,33 @@ func (a *Auditor) toldMode(instances map[string]bool) telemetry.Mode {
 }
 
 // Ledger takes in a ledger: each of its events has to be received or accounted
-// for. The error is one of reading it; what stood before is taken in.
-func (a *Auditor) Ledger(src telemetry.Source) error {
+// for. name is what a finding calls it. Of two ledgers of one session the first one
+// counts, or the second one where that goes on from its end or the first one cannot
+// be read; where they differ that is told, and counts is false. The error is one of reading it; what stood before
+// is taken in.
+func (a *Auditor) Ledger(name string, src telemetry.Source) (counts bool, err error) {
 	led, err := src.Open()
 	if err != nil {
-		return err
+		return true, err
 	}
 	defer led.Close()
 	h := led.Header()
 	d, err := sess.DialectOf(h.Version)
 	if err != nil {
-		return err
+		return true, err
 	}
-	t := a.ledger(identity{strings.ToValidUTF8(h.ID, "\uFFFD"), h.CreatedAt, h.Version})
+	id := identityOf(h)
+	if first := a.ledgers[id]; first != nil {
+		if diff, err := compare(first.source, src); err == nil && !diff.more {
+			a.tellTwin(name, id, diff)
+			return false, nil
+		}
+	}
+	t := a.ledger(id)
+	t.source = src
 	seed, err := src.Inherited()
 	if err != nil {
-		return err
+		return true, err
 	}
 	started := false
 	for led.Next() {
@@ -121,7 +132,7 @@ func (a *Auditor) Ledger(src telemetry.Source) error {
 			t.feedback = ev.Seq
 		}
 	}
-	return led.Err()
+	return true, led.Err()
 }
 
 func (a *Auditor) ledger(id identity) *ledger {
@@ -156,8 +167,7 @@ func (a *Auditor) Records(ctx context.Context, cfg telemetry.Config, src telemet
 	if err != nil {
 		return err
 	}
-	h := led.Header()
-	id := identity{strings.ToValidUTF8(h.ID, "\uFFFD"), h.CreatedAt, h.Version}
+	id := identityOf(led.Header())
 	led.Close()
 	cfg.Outbox = &comparing{a: a, id: id, configured: configured, keyless: keyless, cursors: map[string][]byte{}}
 	in := *cfg.Installation

@@ -19,6 +19,8 @@ import (
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/audit"
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/sidecar"
+	"github.com/otel-bridge/otel-bridge/session/jsonl"
+	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
 func (a *app) audit() *cobra.Command {
@@ -193,9 +195,14 @@ func (x *auditing) ledgers(ctx context.Context, paths []string, configured bool)
 			return err
 		}
 		src := sidecar.FinishedSource(x.cfg, l.Path)
-		if err := x.auditor.Ledger(src); err != nil {
+		counts, err := x.auditor.Ledger(l.Path, src)
+		if err != nil {
 			x.broken = true
 			fmt.Fprintf(x.app.stderr, "audit: %s: from here on it is not understood: %v\n", l.Path, err)
+		}
+		x.twins(l, src)
+		if !counts {
+			continue
 		}
 		if err := x.auditor.Records(ctx, again, src, configured); err != nil && ctx.Err() == nil {
 			x.broken = true
@@ -203,6 +210,20 @@ func (x *auditing) ledgers(ctx context.Context, paths []string, configured bool)
 		}
 	}
 	return ctx.Err()
+}
+
+// twins compares a ledger with its other encoding, which was passed over for it.
+func (x *auditing) twins(l jsonl.Ledger, src telemetry.Source) {
+	for _, path := range l.Passed {
+		name, _ := jsonl.ParseName(filepath.Base(path))
+		if name.Generation != l.Name.Generation {
+			continue
+		}
+		if err := x.auditor.Twin(path, src, sidecar.FinishedSource(x.cfg, path)); err != nil {
+			x.broken = true
+			fmt.Fprintf(x.app.stderr, "audit: %s cannot be compared with %s: %v\n", path, l.Path, err)
+		}
+	}
 }
 
 func (x *auditing) tell() error {
@@ -214,6 +235,7 @@ func (x *auditing) tell() error {
 	}
 	enc := json.NewEncoder(x.app.stdout)
 	for _, f := range findings {
+		f.Session = shownName(f.Session)
 		var err error
 		if x.app.output == "json" {
 			err = enc.Encode(f)
