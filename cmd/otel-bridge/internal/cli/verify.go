@@ -280,7 +280,7 @@ func openVocabulary(path string, cfg *config.Config) (*session.Dialect, *session
 
 func at(path string, row int64, ev *session.Event, code session.Code, message string) finding {
 	seq := ev.Seq
-	return finding{File: path, Row: row, Seq: &seq, Type: ev.Type, Code: code, Message: message}
+	return finding{File: path, Row: row, Seq: &seq, Type: shownName(ev.Type), Code: code, Message: message}
 }
 
 func eventRefusal(path string, row int64, ev *session.Event, err error) finding {
@@ -298,14 +298,29 @@ func eventRefusal(path string, row int64, ev *session.Event, err error) finding 
 
 // tellInvariant says what a broken invariant says, each thing once.
 func (f *finding) tellInvariant(inv *session.InvariantError) {
-	f.Code, f.Type, f.Seq = inv.Code, inv.Type, &inv.Seq
+	f.Code, f.Type, f.Seq = inv.Code, shownName(inv.Type), &inv.Seq
 	if f.Row == 0 {
 		f.Row = inv.Row
 	}
-	f.Message = strings.TrimSuffix(plainly(inv.Type)+": "+inv.Detail, ": ")
+	f.Message = strings.TrimSuffix(plainly(f.Type)+": "+inv.Detail, ": ")
 	if inv.Err != nil {
 		f.Message += ": " + inv.Err.Error()
 	}
+}
+
+// shownName is a name from a ledger or a record, an event's type or a session's id,
+// as it is told: it may be needed to act on what is told of it, so it is shown, but
+// for what the built-in policies take out. Whole, before it is cut anywhere: a part
+// of a secret matches no rule.
+func shownName(name string) string {
+	if name == "" {
+		return ""
+	}
+	engine, err := config.NewEngine(config.DefaultPolicies(), "")
+	if err != nil {
+		return "[not shown: there is no engine]"
+	}
+	return redactingHandler{engine: engine}.text(name)
 }
 
 // plainly is a type's name as it is, or quoted where it could pass for more than
@@ -355,7 +370,12 @@ func refusal(path string, err error) finding {
 	case errors.As(err, &header):
 		f.Code, f.Row = header.Code, 1
 	case errors.As(err, &decode):
-		f.Code, f.Type = decode.Code, decode.Type
+		f.Code, f.Type = decode.Code, shownName(decode.Type)
+		if f.Type != decode.Type {
+			shown := *decode
+			shown.Type = f.Type
+			f.Message = shown.Error()
+		}
 		if decode.Seq >= 0 {
 			f.Seq = &decode.Seq
 		}
