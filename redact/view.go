@@ -227,6 +227,9 @@ func (b *builder) unescape(text []byte, raw int) bool {
 			continue
 		}
 		found = true
+		if len(out) == 1 && out[0] == 0 {
+			out[0] = ' ' // written out it separates, as \n does
+		}
 		b.unit(out, raw+i, n)
 		i += n
 	}
@@ -345,24 +348,38 @@ func (b *builder) encoded(text []byte, raw int, plus bool) bool {
 }
 
 // mayHide is set for bytes that start an invisible sequence or are one.
-var mayHide = [256]bool{0x00: true, 0x1b: true, 0xc2: true, 0xcd: true, 0xd8: true, 0xe1: true, 0xe2: true, 0xef: true, 0xf3: true}
+var mayHide = [256]bool{0x00: true, 0x1b: true, 0xc2: true, 0xcd: true, 0xd8: true, 0xe1: true, 0xe2: true, 0xe3: true, 0xef: true, 0xf0: true, 0xf3: true}
 
 // hidden returns the length of the invisible character or terminal sequence
-// at the start of text, 0 when there is none: zero width characters, soft
-// hyphen, U+034F, directional marks, variation selectors, tags, NUL, ANSI.
+// at the start of text, 0 when there is none: Default_Ignorable_Code_Point of
+// Unicode (zero width characters, soft hyphen, directional marks, fillers,
+// variation selectors, tags), what else is blank without being a space (U+2800,
+// U+FFF9 to U+FFFB, U+1D159), NUL, ANSI.
 func hidden(text []byte) int {
 	switch text[0] {
 	case 0:
 		return 1
 	case 0x1b:
 		return ansi(text)
+	case 0xe3: // U+3164; most of what begins so is Japanese or Chinese
+		if len(text) >= 3 && text[1] == 0x85 && text[2] == 0xa4 {
+			return 3
+		}
+	case 0xf0: // emoji too
+		if len(text) < 4 || text[1] != 0x9b && text[1] != 0x9d {
+			return 0
+		}
+		switch r, n := utf8.DecodeRune(text); {
+		case 0x1bca0 <= r && r <= 0x1bca3, r == 0x1d159, 0x1d173 <= r && r <= 0x1d17a:
+			return n
+		}
 	case 0xc2, 0xcd, 0xd8, 0xe1, 0xe2, 0xef, 0xf3:
 		r, n := utf8.DecodeRune(text)
 		switch {
-		case r == 0xad, r == 0x34f, r == 0x61c, r == 0x180e, r == 0xfeff,
-			0x115f <= r && r <= 0x1160, 0x17b4 <= r && r <= 0x17b5,
+		case r == 0xad, r == 0x34f, r == 0x61c, r == 0x2800, r == 0xfeff, r == 0xffa0,
+			0x115f <= r && r <= 0x1160, 0x17b4 <= r && r <= 0x17b5, 0x180b <= r && r <= 0x180f,
 			0x200b <= r && r <= 0x200f, 0x202a <= r && r <= 0x202e,
-			0x2060 <= r && r <= 0x206f, 0xfe00 <= r && r <= 0xfe0f,
+			0x2060 <= r && r <= 0x206f, 0xfe00 <= r && r <= 0xfe0f, 0xfff0 <= r && r <= 0xfffb,
 			0xe0000 <= r && r <= 0xe0fff:
 			return n
 		}

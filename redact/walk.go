@@ -18,6 +18,7 @@ type context struct {
 	name  []byte     // decoded key whose text some rule looks for; nil for none
 	hash  uint64     // names the way from the nearest array; 0: in no array
 	elem  bool       // an element of an array under that key
+	flat  flatness   // an array here may be names and values in turn
 }
 
 // keyMatch is a rule that takes what stands under a key, as the rule classes it.
@@ -35,7 +36,17 @@ type keyInfo struct {
 	finds   bool // the key itself may hold a match
 	role    keyRole
 	within  bool // the key means something to a rule with Within
+	flat    flatness
 }
+
+// flatness says whether an array under a key is names and values in turn.
+type flatness uint8
+
+const (
+	notFlat   flatness = iota
+	maybeFlat          // "headers": those of a request, or of a table
+	flat               // "rawHeaders"
+)
 
 type keyRole uint8
 
@@ -549,7 +560,7 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 		}
 		i = s.space(b, i+1)
 		s.push(pathElem{key: shown, index: -1})
-		child := context{keyed: info.keyed, hash: ctx.hash}
+		child := context{keyed: info.keyed, hash: ctx.hash, flat: info.flat}
 		if len(ctx.keyed) > 0 {
 			child.keyed = inherit(info.keyed, ctx.keyed, key)
 		}
@@ -604,6 +615,30 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 	return i + 1, true
 }
 
+// headerName is what stands in a string that may be the name of a header.
+func headerName(value []byte) []byte {
+	if len(value) < 4 || len(value) > 80 || value[0] != '"' {
+		return nil
+	}
+	name := value[1 : len(value)-1]
+	for _, c := range name {
+		if !wordByte(c) && c != '-' {
+			return nil
+		}
+	}
+	return name
+}
+
+// headerValue reports whether a string behind a name reads like a header's
+// value rather than a name itself.
+func headerValue(name, rest []byte) bool {
+	if bytes.IndexByte(name, '-') < 0 && !equalFold(name, "authorization") || len(rest) == 0 || rest[0] != '"' {
+		return false
+	}
+	end, _, ok := stringEnd(rest, 0)
+	return ok && bytes.ContainsAny(rest[:min(end, 256)], "0123456789")
+}
+
 // inherit adds the rules of the key above an object that hold for one of its
 // members too.
 func inherit(own, above []keyMatch, name []byte) []keyMatch {
@@ -627,20 +662,31 @@ func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
 	}
 	firstJoin, first := len(s.joins), len(s.members)
 	outer := s.dropped
+	var name []byte // the string before
 	for n := 0; ; n++ {
 		s.dropped = false
 		s.push(pathElem{index: n})
 		from := i
 		var ok bool
 		// A rule of the key above holds for strings and numbers directly in the array.
-		child := context{hash: 1, keyed: ctx.keyed, elem: true}
+		child := context{hash: 1, keyed: ctx.keyed, elem: true, flat: ctx.flat}
 		if i < len(b) && b[i] != '{' {
 			child.name = ctx.name
+		}
+		if name != nil && n%2 == 1 && (ctx.flat == flat || headerValue(name, b[i:])) {
+			info := s.keyInfo(name)
+			child.keyed = append(slices.Clip(child.keyed), info.keyed...)
+			if info.literal {
+				child.name = name
+			}
 		}
 		i, ok = s.value(v, i, depth+1, child)
 		s.pop()
 		if !ok {
 			return i, false
+		}
+		if ctx.flat != notFlat {
+			name = headerName(b[from:i])
 		}
 		if b[from] == '{' {
 			for len(s.objects) > s.firstObject && s.objects[len(s.objects)-1].lo > from {
@@ -1029,6 +1075,12 @@ func (s *scan) keyInfo(key []byte) keyInfo {
 	}
 	k.finds = k.finds || len(s.e.always) > 0
 	k.role = pairRole(key)
+	switch normalKey(string(key)) {
+	case "rawheaders", "rawtrailers", "rawrequestheaders", "rawresponseheaders":
+		k.flat = flat
+	case "headers", "headerlist", "trailers", "requestheaders", "responseheaders":
+		k.flat = maybeFlat
+	}
 	for _, r := range s.e.within {
 		w := r.Within
 		k.within = k.within || equalFold(key, w.Member)

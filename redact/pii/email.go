@@ -2,6 +2,8 @@ package pii
 
 import (
 	"bytes"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/otel-bridge/otel-bridge/redact"
 )
@@ -21,9 +23,9 @@ func localByte(c byte) bool {
 // findEmail is called at each @.
 func findEmail(c *redact.Candidate) {
 	text, at := c.Text(), c.Start()
-	a := at
-	for n := 0; a > 0 && n < 64 && localByte(text[a-1]); n++ {
-		a--
+	a := localStart(text, at, false)
+	if a == at { // 张三@: no letters of others before it
+		a = localStart(text, at, true)
 	}
 	for a < at && (text[a] == '.' || text[a] == '\'' || text[a] == '-' || text[a] == '%') {
 		a++
@@ -47,7 +49,15 @@ func findEmail(c *redact.Candidate) {
 		case alnum(ch) || ch == '-':
 			b++
 			continue
-		case ch == '.' && b > last && b+1 < len(text) && alnum(text[b+1]):
+		case ch >= utf8.RuneSelf:
+			r, size := utf8.DecodeRune(text[b:])
+			// A sentence without spaces goes on behind a label of others: jane@example.com请.
+			if unspaced(r) && b > last && text[b-1] < utf8.RuneSelf || !scriptLetter(r) {
+				break
+			}
+			b += size
+			continue
+		case ch == '.' && b > last && b+1 < len(text) && (alnum(text[b+1]) || letterAt(text[b+1:])):
 			labels++
 			b++
 			last = b
@@ -56,11 +66,16 @@ func findEmail(c *redact.Candidate) {
 		break
 	}
 	tld := text[last:b]
+	if len(tld) > 24 && tld[0] >= utf8.RuneSelf { // the sentence goes on
+		for b = last + 24; !utf8.RuneStart(text[b]); b-- {
+		}
+		tld = text[last:b]
+	}
 	if labels == 0 || len(tld) < 2 || len(tld) > 24 {
 		return
 	}
 	for _, ch := range tld {
-		if !letter(ch) {
+		if !letter(ch) && ch < utf8.RuneSelf && !bytes.HasPrefix(tld, []byte("xn--")) {
 			return
 		}
 	}
@@ -94,6 +109,40 @@ func findEmail(c *redact.Candidate) {
 		return
 	}
 	c.Emit(a, b)
+}
+
+// localStart is where the part of an address before at begins: at letters of
+// any script that puts spaces between words, or else of one that does not.
+func localStart(text []byte, at int, others bool) int {
+	a := at
+	for n := 0; a > 0 && n < 64; n++ {
+		if text[a-1] < utf8.RuneSelf {
+			if !localByte(text[a-1]) {
+				break
+			}
+			a--
+			continue
+		}
+		r, size := utf8.DecodeLastRune(text[:a])
+		if !scriptLetter(r) || unspaced(r) && (!others || n >= 16) {
+			break
+		}
+		a -= size
+	}
+	return a
+}
+
+func scriptLetter(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsMark(r)) }
+
+func letterAt(text []byte) bool {
+	r, _ := utf8.DecodeRune(text)
+	return scriptLetter(r)
+}
+
+// unspaced: letters of scripts that put no spaces between words, or attach to
+// a word what is none of it.
+func unspaced(r rune) bool {
+	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) || r == 'ー'
 }
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }

@@ -16,7 +16,7 @@ import (
 const Name = "builtin:pii"
 
 // version goes up when the rules change: it is part of the policy hash.
-const version = 3
+const version = 4
 
 var build = sync.OnceValue(func() *redact.Policy {
 	rs := []redact.Rule{

@@ -40,6 +40,8 @@ func rules() []redact.Rule {
 			ID: "generic-api-key",
 			Allowlists: []redact.Allowlist{
 				{Regexes: []string{`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`}},
+				// The key of an entry, with a hash behind it, is no key to anything.
+				{RegexTarget: "match", Regexes: []string{`(?i)(?:cache|dedupe?|deduplication|idempotency|partition|sort|row|session)[_. -]?keys?\b[\\\s\x60'"]*(?:=>|:{1,3}=|[=:])[\\\s\x60'"]*(?:[0-9a-f]{40}|[0-9a-f]{64})(?:[^0-9a-z]|$)`}},
 				{RegexTarget: "match", Regexes: []string{`\bh1:[ +]?[A-Za-z0-9+/]{8}|\bsha(?:1|256|384|512)[-:]`}},
 				// An operator at the end of a line has its value there or, in YAML, is
 				// a mapping; what stands first on the next line is something else.

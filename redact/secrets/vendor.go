@@ -135,7 +135,9 @@ func findVendor(c *redact.Candidate) {
 		}
 		return
 	}
-	if start > 0 && tokenByte(text[start-1]) && !(text[start-1] == '-' && start > 1 && !tokenByte(text[start-2])) {
+	// Behind other characters of tokens only what nothing else begins with.
+	within := start > 0 && tokenByte(text[start-1]) && !(text[start-1] == '-' && start > 1 && !tokenByte(text[start-2]))
+	if within && (c.Edge(start) || !unmistakable(text, start, end)) {
 		return
 	}
 	if start > 0 && (text[start-1] == '+' || text[start-1] == '/') && insideBlob(text, start, end) {
@@ -225,9 +227,12 @@ func findVendor(c *redact.Candidate) {
 		return // the name of a key's algorithm: sk-ecdsa-sha2-nistp256@openssh.com
 	}
 	body := head(text[end:e])
-	if len(body) >= 8 && len(body) < 16 && cutOff(text, e) && len(prefix) >= 3 && !alnum(prefix[len(prefix)-1]) && tokenBody(body) && !shape.Hex(body) {
+	if !within && len(body) >= 8 && len(body) < 16 && cutOff(text, e) && len(prefix) >= 3 && !alnum(prefix[len(prefix)-1]) && tokenBody(body) && !shape.Hex(body) {
 		// The rest of the token has been cut off, here or before we saw it.
 		c.Emit(start, e)
+		return
+	}
+	if within && (len(body) < 20 || !shape.RandomLooking(body)) {
 		return
 	}
 	if len(body) < 16 || !tokenBody(body) && !(len(prefix) >= 4 && len(body) >= 20 && mixedLetters(body)) {
@@ -238,6 +243,41 @@ func findVendor(c *redact.Candidate) {
 		e--
 	}
 	c.Emit(start, e)
+}
+
+// longPrefixes are those that hardly stand in anything but a token.
+var longPrefixes = func() map[string]bool {
+	m := set("sk-ant-", "sk-proj-", "sk-or-v1-", "sk-svcacct-", "sk-admin-", "npm_")
+	for _, p := range vendorPrefixes {
+		if len(p) >= 5 && (p[len(p)-1] == '_' || p[len(p)-1] == '-') {
+			m[p] = true
+		}
+	}
+	for _, p := range [...]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "sbp_", "phc_", "phx_", "glc_", "pul-", "ATATT3", "ATCTT3"} {
+		m[p] = true
+	}
+	delete(m, "secret_")
+	delete(m, "vercel_")
+	return m
+}()
+
+// unmistakable reports whether the prefix at [start,end) is that of a token
+// also where it stands behind other characters of tokens. In the middle of a
+// long run of them it may be chance.
+func unmistakable(text []byte, start, end int) bool {
+	if !longPrefixes[string(text[start:end])] {
+		if string(text[start:end]) != "sk-" {
+			return false
+		}
+		i := start + len("sk-")
+		for n := 0; i < len(text) && n < 9 && text[i] != '-'; n++ {
+			i++
+		}
+		if i >= len(text) || !longPrefixes[string(text[start:i+1])] && !bytes.HasPrefix(text[start:], []byte("sk-or-v1-")) {
+			return false
+		}
+	}
+	return start-runBack(text, start, 64, tokenByte) < 64
 }
 
 // insideBlob reports whether a literal stands in the middle of base64 data,
