@@ -1184,6 +1184,8 @@ func (s *scan) pair(v *view, p *pair, depth, first int) {
 	c := v.text[p.start]
 	if c != '{' {
 		s.again(v, p.start, ctx)
+	} else if p.end-p.start <= maxInner && len(ctx.keyed) > 0 {
+		s.inner(v, p.start, ctx)
 	}
 	if c != '-' && !digit(c) && (c != '"' || p.end == p.start+2) {
 		s.whole(v, p.start, p.end, ctx)
@@ -1197,6 +1199,29 @@ func (s *scan) pair(v *view, p *pair, depth, first int) {
 		}
 	}
 	s.dropped = false
+}
+
+// maxInner is the longest object of which the members are looked at again.
+const maxInner = 1024
+
+// inner looks once more at the members of an object for which a rule of the name
+// beside it holds: {"name": "password", "value": {"value": …}}.
+func (s *scan) inner(v *view, i int, ctx context) {
+	b := v.text
+	i = s.space(b, i+1)
+	for b[i] != '}' {
+		end, _, _ := stringEnd(b, i)
+		child := context{keyed: inherit(nil, ctx.keyed, b[i+1:end-1])}
+		i = s.space(b, s.space(b, end)+1)
+		end, _ = skipValue(b, i)
+		s.fuel -= end - i
+		if len(child.keyed) > 0 && b[i] != '{' {
+			s.again(v, i, child)
+		}
+		if i = s.space(b, end); b[i] == ',' {
+			i = s.space(b, i+1)
+		}
+	}
 }
 
 // again looks at a value once more, now that a name has been found for it:

@@ -108,6 +108,9 @@ func TestSecretsInObjectsUnderASecretsName(t *testing.T) {
 		`{"credentials":{"secret":{"text":"9tmBg2HxPRNz7kQw4fLs"}}}`:     "9tmBg2",
 		`{"a":"{\"password\":{\"Value\":\"zzTopp11\"}}"}`:                "zzTopp11",
 		`{"password":{"type":"plain","value":"zzTopp11"}}`:               "zzTopp11",
+		`{"name":"password","value":{"value":"zzTopp11","id":1}}`:        "zzTopp11",
+		`{"value":{"current":["zzTopp11"]},"key":"db_password"}`:         "zzTopp11",
+		`{"DB_PASSWORD":{"default":"zzTopp11"}}`:                         "zzTopp11",
 		`{"pin_password":{"value":90210448}}`:                            "90210448",
 		`{"password":{"content":"zzTopp11","encoding":"utf-8"}}`:         "zzTopp11",
 		`{"refreshTokens":[{"value":"9tmBg2HxPRNz7kQw4fLsAa01"}]}`:       "9tmBg2",
@@ -119,6 +122,7 @@ func TestSecretsInObjectsUnderASecretsName(t *testing.T) {
 	}
 	for _, in := range []string{
 		`{"password":{"type":"string","description":"The user's password","default":null}}`,
+		`{"properties":{"password":{"type":"string","default":"changeme","example":"secret"},"secret":{"default":"string"},"token":{"default":"0"}}}`,
 		`{"properties":{"password":{"type":"string","minLength":8,"format":"password"},"token":{"type":"string","content":"text"},"api_key":{"enum":["a","b"]}}}`,
 		`{"tokens":[{"type":"Identifier","value":"fooBar1"},{"type":"Keyword","value":"const"}],"token":{"type":"Identifier","value":"fooBar"}}`,
 		`{"token":{"id":264,"text":" hello","logprob":-0.1,"special":false}}`,

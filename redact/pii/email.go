@@ -132,7 +132,9 @@ func localStart(text []byte, at int, others bool) int {
 	return a
 }
 
-func scriptLetter(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsMark(r)) }
+func scriptLetter(r rune) bool {
+	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsMark(r))
+}
 
 func letterAt(text []byte) bool {
 	r, _ := utf8.DecodeRune(text)

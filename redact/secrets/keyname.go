@@ -92,7 +92,7 @@ func classifyMember(class int, name []byte) int {
 		case tokenKey, innerToken:
 			return innerToken
 		}
-	case "text", "data", "content", "contents", "string", "body":
+	case "text", "data", "content", "contents", "string", "body", "default", "defaultvalue", "example":
 	default:
 		return noSecret
 	}
