@@ -30,12 +30,15 @@ func (a *app) audit() *cobra.Command {
 		Short: "Check what a receiver has against what bridges have attested",
 		Long: `Check OTLP JSON lines, one request a line, as the sink and the Collector's file exporter write them: signatures and
 links of the summaries, and of each event whether its record is there, once, and as it was attested. With --ledger
-every event of the session files has to be received or accounted for. With --config the bodies are made again from
-the ledgers and compared, where the policy is the same. Directories are searched. The key of a bridge is said in its
+every event of the session files that consent covers has to be received or accounted for, and the attributes that
+follow from the ledger and that redaction cannot touch (type, times, severity, surface.*) are compared. With --config
+the bodies and the other attributes of the session are made again too and compared, where the policy is the same; its
+mode says what consent covers, or without it what bridge.started says. Directories are searched; of two files of one
+session one is compared, and the other is named where it says something else. The key of a bridge is said in its
 record bridge.started; one that is not named with --public-key vouches for nothing but itself.
 
-What is found is told by session and seq. The exit code is 0 when everything is complete (withheld, elided, inherited
-and out of scope are accounted for; a tail that no summary speaks of yet is told), and 1 when it is not.`,
+What is found is told by session and seq. The exit code is 0 when everything is complete (withheld, elided, inherited,
+out of scope and beyond the watermark are accounted for; a tail that no summary speaks of yet is told), and 1 when it is not.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	flags := a.configFile(c)
