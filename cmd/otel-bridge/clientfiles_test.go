@@ -130,6 +130,42 @@ func TestFilesOfTLSThatCannotBeUsedAnyMoreAreTold(t *testing.T) {
 	r.stop()
 }
 
+// The key of the action "token" is read at a start and a reload only, so that one
+// that is damaged would show at the next one and not before.
+func TestAKeyFileThatIsNoneAnyMoreIsTold(t *testing.T) {
+	r := newRig(t)
+	key := filepath.Join(r.dir, "key")
+	good := strings.Repeat("k3y-", 8)
+	r.replace(key, good)
+	r.configure(fmt.Sprintf("redact: { key_file: %q }", key))
+	r.write(r.path("s"), head("s"), row(0, "before"))
+	r.start()
+	r.awaitEvents("s", 0)
+	r.readyz("key_file", false)
+
+	const garbage = "hunter2"
+	r.replace(key, garbage)
+	r.awaitLog(`level=WARN msg="redact.key_file cannot be used any more[^"]*" why=`)
+	r.readyz("redact.key_file cannot be used any more", true)
+	r.write(r.path("s"), row(1, "with the key that was read"))
+	r.awaitEvents("s", 1)
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitLog(`msg="redact.key_file cannot be used any more[^"]*" why="[^"]*no such file`)
+	r.replace(key, good)
+	r.awaitLog(`level=INFO msg="redact.key_file can be used again"`)
+	r.readyz("key_file", false)
+	r.stop()
+	if n := r.logs("redact.key_file cannot be used"); n != 2 {
+		t.Errorf("said %d times, of two changes", n)
+	}
+	if strings.Contains(string(r.log.bytes()), garbage) {
+		t.Error("content of the file is in the log")
+	}
+	r.once("s", 1)
+}
+
 // selfSigned is a certificate and its key.
 func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()

@@ -176,6 +176,15 @@ func loadKey(path string) (*redact.Key, error) {
 	return redact.NewKey(hex.EncodeToString(mac.Sum(nil)[:4]), secret)
 }
 
+// CheckKeyFile says what is wrong with the file of the key for the action "token",
+// nil where nothing is. The text names neither the file nor what is in it.
+func CheckKeyFile(path string) error {
+	if _, err := loadKey(path); err != nil {
+		return errors.New(strings.ReplaceAll(err.Error(), path, "it"))
+	}
+	return nil
+}
+
 // loadRedaction reads the policy files and the key, one problem for each.
 func (l *loader) loadRedaction() {
 	r := &l.cfg.Redact

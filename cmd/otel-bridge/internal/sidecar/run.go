@@ -102,7 +102,34 @@ func (g *generation) guard(was error) error {
 	return now
 }
 
-// guardEvery is how often the data directory is looked for.
+// keyFile says why the key of the action "token", which was read at the start, could
+// not be read again: the next start or reload would fail.
+func (g *generation) keyFile() string {
+	if g.cfg.Redact.KeyFile == "" {
+		return ""
+	}
+	if err := config.CheckKeyFile(g.cfg.Redact.KeyFile); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// keyFileLost is what is said of that.
+const keyFileLost = "redact.key_file cannot be used any more; the key that was read before goes on until the next start or reload, which would fail"
+
+// guardKey says in the log what is wrong with the key's file, and when nothing is again.
+func (g *generation) guardKey(was string) string {
+	now := g.keyFile()
+	switch {
+	case now != "" && now != was:
+		g.log.Warn(keyFileLost, "why", now)
+	case now == "" && was != "":
+		g.log.Info("redact.key_file can be used again")
+	}
+	return now
+}
+
+// guardEvery is how often the data directory and the key's file are looked for.
 const guardEvery = 2 * time.Second
 
 // run lasts until ctx ends or another configuration is there, which it returns.
@@ -155,11 +182,14 @@ func (g *generation) wait(ctx context.Context) *config.Config {
 		defer t.Stop()
 		tick = t.C
 	}
-	var moved error
+	var (
+		moved error
+		key   string
+	)
 	for {
 		select {
 		case <-tick:
-			moved = g.guard(moved)
+			moved, key = g.guard(moved), g.guardKey(key)
 		case <-ctx.Done():
 			return nil
 		case next := <-g.reload:
@@ -334,6 +364,9 @@ func (g *generation) health() admin.Health {
 		h.Warnings = append(h.Warnings, "receiver "+state.Status.String()+": "+state.Reason)
 	}
 	h.Warnings = append(h.Warnings, state.Warnings...)
+	if why := g.keyFile(); why != "" {
+		h.Warnings = append(h.Warnings, keyFileLost+": "+why)
+	}
 	_, held := g.p.keeper.counts()
 	operator := g.p.keeper.waitForOperator()
 	if n := held - operator; n > 0 {
