@@ -15,10 +15,14 @@ import (
 // audited is what is found in text, with the ledger of b's session.
 func audited(t *testing.T, b *bridge, text []byte, keys ...ed25519.PublicKey) ([]string, Totals) {
 	a := New(keys...)
+	a.Attributes()
 	if err := a.Received("fuzz", bytes.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Ledger("ledger", ledgerOf(b.id, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Records(t.Context(), telemetry.Config{}, ledgerOf(b.id, 3), false); err != nil {
 		t.Fatal(err)
 	}
 	findings, totals := a.Report()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -28,7 +29,7 @@ func (a *Auditor) judge(id identity, s *session) {
 		last = max(last, inc)
 	}
 	for _, inc := range slices.Sorted(maps.Keys(s.by)) {
-		a.judgeEvents(id, s, inc, led, inc == last)
+		a.judgeEvents(id, s, inc, led)
 	}
 	if led == nil {
 		return
@@ -59,6 +60,26 @@ func (s *session) accounts(seq int64) bool {
 		}
 	}
 	return false
+}
+
+// until is the first event that a later incarnation has in place of this one's: what
+// stands before is still what the ledger has.
+func (s *session) until(incarnation uint32) int64 {
+	until := int64(math.MaxInt64)
+	for inc, t := range s.by {
+		if inc <= incarnation {
+			continue
+		}
+		if q := s.quiet[inc]; len(q) > 0 {
+			until = min(until, q[0].from)
+		}
+		t.each(func(seq int64, e *event) {
+			if e.flags&received != 0 || e.outcome != 0 {
+				until = min(until, seq)
+			}
+		})
+	}
+	return until
 }
 
 // judgeUnseen looks at a ledger of which nothing was received.
@@ -150,7 +171,7 @@ func covers(chain map[uint64]link, incarnation uint32, from, end int64) bool {
 }
 
 // judgeEvents looks at the events of one incarnation.
-func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger, last bool) {
+func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger) {
 	t := s.by[inc]
 	quiet := s.quiet[inc]
 	end := int64(-1) // the last one that is attested
@@ -162,6 +183,7 @@ func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger, 
 			end = max(end, seq)
 		}
 	})
+	until := s.until(inc)
 	var tail ranges
 	t.each(func(seq int64, e *event) {
 		say := func(k Kind, detail string) { a.find(k, id, inc, seq, seq, detail) }
@@ -201,7 +223,7 @@ func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger, 
 		default:
 			a.judgeBody(s, inc, seq, e, say)
 		}
-		if want := led.look(seq); last && led != nil && e.flags&received != 0 {
+		if want := led.look(seq); seq < until && led != nil && e.flags&received != 0 {
 			switch {
 			case want == nil || !want.known:
 				say(BeyondLedger, "the ledger has no such event")
