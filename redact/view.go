@@ -511,7 +511,9 @@ func nextHidden(text []byte, from int) int {
 		if mayHide[text[i]] && hidden(text[i:]) > 0 {
 			return i
 		}
-		i++
+		// The rest of a character begins nothing.
+		for i++; i < len(text) && text[i]&0xc0 == 0x80; i++ {
+		}
 	}
 	return -1
 }
