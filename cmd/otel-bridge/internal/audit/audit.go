@@ -241,38 +241,44 @@ type expected struct {
 	elided bool
 }
 
+// page is how many values a page has: few, since there may be many short sessions.
+const (
+	pageBits = 5
+	page     = 1 << pageBits
+)
+
 // table holds values by seq, in pages.
 type table[T any] struct {
-	pages map[int64]*[256]T
+	pages map[int64]*[page]T
 	end   int64
 }
 
 func (t *table[T]) at(seq int64) *T {
 	if t.pages == nil {
-		t.pages = make(map[int64]*[256]T)
+		t.pages = make(map[int64]*[page]T)
 	}
-	p := t.pages[seq>>8]
+	p := t.pages[seq>>pageBits]
 	if p == nil {
-		p = new([256]T)
-		t.pages[seq>>8] = p
+		p = new([page]T)
+		t.pages[seq>>pageBits] = p
 	}
 	t.end = max(t.end, seq+1)
-	return &p[seq&255]
+	return &p[seq&(page-1)]
 }
 
 // look is at, but nil for what was never written.
 func (t *table[T]) look(seq int64) *T {
-	if t == nil || t.pages[seq>>8] == nil {
+	if t == nil || t.pages[seq>>pageBits] == nil {
 		return nil
 	}
-	return &t.pages[seq>>8][seq&255]
+	return &t.pages[seq>>pageBits][seq&(page-1)]
 }
 
 // each calls fn with the seqs of the pages that were written, in order.
 func (t *table[T]) each(fn func(seq int64, v *T)) {
 	for _, n := range slices.Sorted(maps.Keys(t.pages)) {
 		for i := range t.pages[n] {
-			if seq := n<<8 + int64(i); seq < t.end {
+			if seq := n<<pageBits + int64(i); seq < t.end {
 				fn(seq, &t.pages[n][i])
 			}
 		}
