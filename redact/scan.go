@@ -312,6 +312,16 @@ func (s *scan) merge() {
 			out = append(out, p)
 			continue
 		}
+		if p.end <= last.end && p.end-p.start < last.end-last.start {
+			// Within what goes as a whole, whose place and quotes are the outer ones.
+			if p.kind != last.kind {
+				continue
+			}
+			p.quotes = last.quotes
+			if last.quotes > 0 {
+				p.suffix = last.suffix
+			}
+		}
 		end := max(last.end, p.end)
 		if s.beats(p, *last) {
 			start, quotes, suffix := last.start, last.quotes, last.suffix

@@ -18,6 +18,7 @@ type context struct {
 	name  []byte     // decoded key whose text some rule looks for; nil for none
 	hash  uint64     // names the way from the nearest array; 0: in no array
 	elem  bool       // an element of an array under that key
+	key   bool       // a key itself, which is no value at any path
 	flat  flatness   // an array here may be names and values in turn
 }
 
@@ -547,7 +548,7 @@ func (s *scan) object(v *view, i, depth int, ctx context) (int, bool) {
 		shown := key
 		before := len(s.spans)
 		if info.finds {
-			s.stringValue(kv, noContext)
+			s.stringValue(kv, context{key: true})
 			if len(s.spans) > before {
 				redacted = true
 				shown = s.maskedKey(before)
@@ -843,7 +844,9 @@ func (s *scan) stringValue(v *view, ctx context) {
 	}
 	// What a key takes is looked into all the same: a rule that knows what the
 	// value is has the better name for it.
-	s.selected(func() *view { return v }, ctx, text, false)
+	if !ctx.key {
+		s.selected(func() *view { return v }, ctx, text, false)
+	}
 	if ctx.hash != 0 {
 		s.joins = append(s.joins, joinPiece{ctx.hash, v})
 	}

@@ -1,6 +1,9 @@
 package redact_test
 
 import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -53,6 +56,7 @@ func TestRulesByKeyOrPathTakeValuesOfEveryType(t *testing.T) {
 		{`paths = ["x.(json).y"]`, "replace", `{"x":"{\"y\":{\"z\":true}}"}`, `{"x":"{\"y\":\"[REDACTED:r]\"}"}`},
 		{`paths = ["x.(json)"]`, "replace", `{"x":"{\"y\":1}"}`, `{"x":"\"[REDACTED:r]\""}`},
 		{`paths = ["x.**"]`, "replace", `{"x":{"y":[true,null,"",7]},"k":true}`, `{"x":{"y":["[REDACTED:r]","[REDACTED:r]","[REDACTED:r]","[REDACTED:r]"]},"k":true}`},
+		{`paths = ["x.**"]`, "replace", `{"x":{"a long key of some 30 characters":{"k2":{}},"y9":1}}`, `{"x":{"a long key of some 30 characters":{"k2":{}},"y9":"[REDACTED:r]"}}`},
 		{`keys = ["salary"]`, "replace", `{"a":"{\"salary\":{\"n\":null}}"}`, `{"a":"{\"salary\":\"[REDACTED:r]\"}"}`},
 		{`keys = ["salary"]`, "replace", `[{"name":"salary","value":{"n":90000}},{"name":"salary","value":true}]`, `[{"name":"salary","value":"[REDACTED:r]"},{"name":"salary","value":"[REDACTED:r]"}]`},
 		{`keys = ["salary"]`, "drop", `{"name":"salary","value":{"n":90000}}`, `{"name":"salary"}`},
@@ -135,6 +139,81 @@ func TestSecretsInObjectsUnderASecretsName(t *testing.T) {
 	} {
 		if out := redactJSON(t, e, in); out != in {
 			t.Errorf("%s\nbecomes %s", in, out)
+		}
+	}
+}
+
+// Rules by key and path over random documents: the output is JSON, twice is
+// once, and nothing but a marker stands under the key.
+func TestRulesByKeyOverRandomDocuments(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	keys := []string{"salary", "Sal_ary", "x", "y", "password", "name", "value", "rawHeaders", "(json)", ""}
+	texts := []string{"", "salary", "zzTopp11", "a b c", "ü\n\"q\"", "X-Auth-Token", `{"salary":[1,{"x":`, `[REDACTED:r]`, "4111111111111111"}
+	var doc func(depth int) any
+	doc = func(depth int) any {
+		switch n := r.IntN(10); {
+		case depth > 0 && n < 3:
+			m := map[string]any{}
+			for range r.IntN(4) {
+				m[keys[r.IntN(len(keys))]] = doc(depth - 1)
+			}
+			return m
+		case depth > 0 && n < 5:
+			a := []any{}
+			for range r.IntN(4) {
+				a = append(a, doc(depth-1))
+			}
+			return a
+		case depth > 0 && n < 6:
+			b, _ := json.Marshal(doc(depth - 1))
+			if r.IntN(3) == 0 {
+				b = b[:r.IntN(len(b)+1)]
+			}
+			return string(b)
+		case n < 7:
+			return texts[r.IntN(len(texts))]
+		case n < 8:
+			return r.IntN(1 << 30)
+		}
+		return []any{true, false, nil, 1.5}[r.IntN(4)]
+	}
+	var bad func(v any) bool
+	bad = func(v any) bool {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, x := range v {
+				s, _ := x.(string)
+				if (k == "salary" || k == "Sal_ary") && !strings.HasPrefix(s, "[REDACTED:") && !strings.HasPrefix(s, "[TOKEN:") {
+					return true
+				}
+				if bad(x) {
+					return true
+				}
+			}
+		case []any:
+			return slices.ContainsFunc(v, bad)
+		case string:
+			var in any
+			return json.Unmarshal([]byte(v), &in) == nil && bad(in)
+		}
+		return false
+	}
+	for _, action := range []string{"replace", "token", "drop", "withhold"} {
+		e := engineOf(t, "[extend]\nuse = [\"builtin:secrets\", \"builtin:pii\"]\n[[rules]]\nid = \"r\"\nkeys = [\"salary\"]\naction = \""+action+
+			"\"\n[[rules]]\nid = \"p\"\npaths = [\"x.y\", \"x.1\", \"**.value.x\"]\naction = \"drop\"\n[[rules]]\nid = \"q\"\npaths = [\"y.x.**\"]\naction = \""+action+"\"\n")
+		for range 3000 {
+			b, err := json.Marshal(doc(5))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := redactJSON(t, e, string(b))
+			var v any
+			if err := json.Unmarshal([]byte(out), &v); err != nil {
+				t.Fatal(err)
+			}
+			if bad(v) {
+				t.Fatalf("%s: %s\ngives %s", action, b, out)
+			}
 		}
 	}
 }
