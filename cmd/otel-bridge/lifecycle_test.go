@@ -156,7 +156,7 @@ func TestManySessionsAndARestart(t *testing.T) {
 	t.Logf("%d sessions: started after %v, all delivered after %v, %d MiB resident at most", n, started, time.Since(begin), highWater(r.cmd.Process.Pid)>>20)
 	r.stop()
 
-	before := r.srv.Totals().Kept
+	before := len(r.received())
 	begin = time.Now()
 	r.start()
 	r.awaitMetric(`otel_bridge_sessions{state="known"}`, float64(n))
@@ -164,8 +164,16 @@ func TestManySessionsAndARestart(t *testing.T) {
 	r.awaitEvents(fmt.Sprint("s", n/2), 1)
 	t.Logf("started again: a new event is received after %v, %d MiB resident at most", time.Since(begin), highWater(r.cmd.Process.Pid)>>20)
 	r.stop()
-	if kept := r.srv.Totals().Kept - before; kept > 10 { // it, its summary, the bridge's own
-		t.Errorf("%d records after the restart", kept)
+	// Ops records may have been left over: the stop of a busy machine has not the
+	// time to deliver the summaries of all sessions.
+	again := 0
+	for _, rec := range r.received()[before:] {
+		if _, ok := rec.Attrs["event.seq"]; ok {
+			again++
+		}
+	}
+	if again != 1 {
+		t.Errorf("%d events after the restart, want the new one", again)
 	}
 	r.once(fmt.Sprint("s", n/2), 1)
 }
