@@ -164,7 +164,7 @@ func TestGenAIAttributesOfRealSessions(t *testing.T) {
 				case r.Channel == ChannelLedger:
 				case r.Op == OpAttempt:
 					typ = OpAttempt
-				attempts++
+					attempts++
 				default:
 					if got := genAIOf(&r); len(got) != 0 {
 						t.Errorf("%s: an ops record %s has %v", file, r.Op, got)
