@@ -68,6 +68,9 @@ type Config struct {
 	MinHold, MaxHold time.Duration
 	// MaxRetryAfter caps what a receiver may ask for. Default 10 min.
 	MaxRetryAfter time.Duration
+	// StopGrace is how long requests that are under way when delivery is ended may
+	// still be answered; cut off at once they would be sent again. Default 0.
+	StopGrace time.Duration
 	// MaxRefusals single records in a row refused, with none accepted between
 	// them, mean that the receiver is at fault. Default 8.
 	MaxRefusals int
@@ -170,7 +173,7 @@ func (c *Config) check() (*url.URL, error) {
 		"Timeout": int64(c.Timeout), "MaxBatchRecords": int64(c.MaxBatchRecords), "MaxBatchBytes": int64(c.MaxBatchBytes),
 		"MaxRequestBytes": int64(c.MaxRequestBytes), "MaxInFlightBytes": int64(c.MaxInFlightBytes), "Workers": int64(c.Workers),
 		"MinBackoff": int64(c.MinBackoff), "MaxBackoff": int64(c.MaxBackoff), "MinHold": int64(c.MinHold), "MaxHold": int64(c.MaxHold),
-		"MaxRetryAfter": int64(c.MaxRetryAfter), "MaxRefusals": int64(c.MaxRefusals),
+		"MaxRetryAfter": int64(c.MaxRetryAfter), "StopGrace": int64(c.StopGrace), "MaxRefusals": int64(c.MaxRefusals),
 	} {
 		if v < 0 {
 			return nil, wrong(name, "is negative")

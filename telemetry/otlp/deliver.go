@@ -160,8 +160,8 @@ func (d *Deliverer) Stats() Stats {
 // TryNow ends the present pause, because somebody has mended something.
 func (d *Deliverer) TryNow() { d.circuit.kick() }
 
-// Run delivers until ctx ends, then cancels what is under way, gives the
-// leases back and returns nil. Another error comes from the source.
+// Run delivers until ctx ends, then waits StopGrace for what is under way,
+// gives the leases back and returns nil. Another error comes from the source.
 func (d *Deliverer) Run(ctx context.Context) error { return d.run(ctx, false) }
 
 // Drain delivers until nothing is pending or ctx ends; the error is then an
@@ -203,12 +203,15 @@ func (d *Deliverer) run(ctx context.Context, drain bool) error {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	requests, cut := lasting(ctx, d.cfg.StopGrace)
+	defer cut()
 	workers := make([]*worker, d.cfg.Workers)
 	for i := range workers {
 		w, err := d.newWorker(ctx)
 		if err != nil {
 			return err
 		}
+		w.requests = requests
 		workers[i] = w
 	}
 	d.lookAtFiles()
@@ -238,6 +241,19 @@ func (d *Deliverer) run(ctx context.Context, drain bool) error {
 		}
 	}
 	return nil
+}
+
+// lasting is ctx, but ends grace later, or when cut is called.
+func lasting(ctx context.Context, grace time.Duration) (longer context.Context, cut func()) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		sleep(longer, grace)
+		cancel()
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 func (d *Deliverer) closeIdle() {

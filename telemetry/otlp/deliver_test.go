@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -738,5 +739,52 @@ func TestARecordArrivesWhole(t *testing.T) {
 	drain(t, newDeliverer(t, m, cfg))
 	if got := s.Records()[0].Log.GetBody().GetStringValue(); got != string(r.Body) {
 		t.Errorf("as JSON: %s", got)
+	}
+}
+
+// A request that is under way when delivery is ended gets its answer, so that
+// its records are not sent again; nothing new is begun, and one that is not
+// answered is given up.
+func TestWhatIsUnderWayAtAStopIsAnswered(t *testing.T) {
+	for name, answered := range map[string]bool{"answered": true, "not answered": false} {
+		t.Run(name, func(t *testing.T) {
+			began, answer := make(chan struct{}, 10), make(chan struct{})
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // so that the end of the client shows
+				began <- struct{}{}
+				select {
+				case <-answer:
+				case <-r.Context().Done():
+				}
+			}))
+			defer s.Close()
+			m := newMemory()
+			fill(t, m, "a", 30)
+			cfg := quick(s.URL)
+			cfg.MaxBatchRecords, cfg.Timeout, cfg.StopGrace = 10, time.Hour, patience
+			if !answered {
+				cfg.StopGrace = time.Millisecond
+			}
+			d := newDeliverer(t, m, cfg)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- d.Run(ctx) }()
+			<-began
+			cancel()
+			want := 0
+			if answered {
+				close(answer)
+				want = 10
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if acked, refused, pending := m.counts(); acked != want || refused != 0 || pending != 30-want {
+				t.Errorf("%d acked, %d refused, %d pending", acked, refused, pending)
+			}
+			if n := d.Stats().Requests; n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
 	}
 }

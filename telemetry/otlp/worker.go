@@ -31,6 +31,7 @@ type worker struct {
 	transport *transport
 	exporter  *otlploghttp.Exporter
 	encode    encoder
+	requests  context.Context // of each request: ends StopGrace after delivery's own
 
 	// Memory used again by every lease.
 	record telemetry.Record
@@ -251,7 +252,7 @@ func (w *worker) step(ctx context.Context, b *batch) (bool, error) {
 	if err != nil {
 		return true, nil
 	}
-	return w.act(ctx, b, s, t, w.send(ctx, b, s))
+	return w.act(ctx, b, s, t, w.send(b, s))
 }
 
 // fit returns how many records of s, from its start, make a request within the
@@ -334,7 +335,7 @@ func (w *worker) refused(ctx context.Context, b *batch, s span, t ticket, v verd
 	// these. Else everything is held, the refused ones too: the next lease may
 	// bring a witness.
 	if witness, ok := b.takeWitness(); ok {
-		return w.act(ctx, b, witness, t, w.send(ctx, b, witness))
+		return w.act(ctx, b, witness, t, w.send(b, witness))
 	}
 	if len(b.spans) == 0 && b.accepted > 0 {
 		w.d.circuit.answered(t, false)
@@ -471,14 +472,14 @@ func (w *worker) fail(t ticket, v verdict) {
 // send makes one request. The exporter gets one empty record, which stands for
 // the span: it makes the request around the body that the transport puts in,
 // see [transport].
-func (w *worker) send(ctx context.Context, b *batch, s span) verdict {
+func (w *worker) send(b *batch, s span) verdict {
 	t := w.transport
 	t.request, t.judged = w.encode.layout(b.items[s.from:s.to]), false
-	err := w.exporter.Export(ctx, standIn[:])
+	err := w.exporter.Export(w.requests, standIn[:])
 	switch {
 	case t.judged:
 		return t.last
-	case ctx.Err() != nil:
+	case w.requests.Err() != nil:
 		return verdict{outcome: stopped}
 	}
 	return verdict{outcome: holdAll, reason: fmt.Sprintf("the exporter makes no request: %v", err)} // an empty record: no content in err

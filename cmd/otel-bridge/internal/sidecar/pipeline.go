@@ -264,6 +264,7 @@ func OTLPConfig(cfg *config.Config, log *slog.Logger) otlp.Config {
 		AllowPlaintext: x.AllowPlaintext,
 		TLS:            otlp.TLS{CAFile: x.TLS.CAFile, CertFile: x.TLS.CertFile, KeyFile: x.TLS.KeyFile},
 		Proxy:          http.ProxyFromEnvironment,
+		StopGrace:      shutdownMargin(cfg.ShutdownTimeout) / 2,
 		UserAgent:      "otel-bridge/" + version.Get().Version,
 		Logger:         log,
 	}
