@@ -228,8 +228,14 @@ func (r *crashRig) run(script []receiver.Behavior, always receiver.Behavior, env
 		r.t.Error(err)
 	}
 	r.collect(srv.Requests())
+	if damage := reportsDamage.Find(stderr.Bytes()); damage != nil {
+		r.t.Errorf("life %d %v: a kill is no damage: %s\n%s", r.life, env, damage, stderr.Bytes())
+	}
 	return killed, stderr.Bytes()
 }
+
+// reportsDamage finds in a log what only broken bits or files make an outbox tell.
+var reportsDamage = regexp.MustCompile(`(segments_missing|segments_aside|unaccounted|damaged)=[1-9]\d*`)
 
 // load lets the sessions grow, but not much faster than they flow. So many
 // records have arrived in this life.
@@ -432,13 +438,25 @@ func TestKillsAtNamedStepsLoseNothing(t *testing.T) {
 			always = r.behavior("400-if=POISON")
 		}
 		for _, n := range []int{1, 3} {
-			deadline := time.Now().Add(scriptPatience)
-			if n > 1 {
-				deadline = time.Now().Add(2 * time.Second) // some come but once in a while
+			lives, patience := 1, scriptPatience
+			switch {
+			case n > 1:
+				patience = 2 * time.Second // some come but once in a while
+			case strings.HasPrefix(name, "start"):
+				// Reached at once, or not in this life: when the last one left nothing
+				// to mend. A full outbox takes nothing that could be left.
+				lives, patience = 20, 2*time.Second
+				r.retry()
 			}
-			killed, errs := r.run(nil, always, []string{fmt.Sprintf("OUTBOX_FAILPOINT=%s:%d", name, n)}, r.sidecar(),
-				func(*receiver.Server) bool { return time.Now().After(deadline) })
-			if killed && n == 1 {
+			reached, errs := false, []byte(nil)
+			for ; lives > 0 && !reached; lives-- {
+				deadline := time.Now().Add(patience)
+				var killed bool
+				killed, errs = r.run(nil, always, []string{fmt.Sprintf("OUTBOX_FAILPOINT=%s:%d", name, n)}, r.sidecar(),
+					func(*receiver.Server) bool { return time.Now().After(deadline) })
+				reached = !killed
+			}
+			if !reached && n == 1 {
 				t.Errorf("%q is never reached\n%s", name, errs)
 			}
 		}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -457,14 +458,24 @@ func (l *loader) rebuildHeader(num uint64, names []string) (h segHeader, ok bool
 // slotsAt is the number of slots with which the data would start at off.
 func slotsAt(off int64) int64 { return (off - 2*pageSize) / (2 * pageSize) * slotsPerPage }
 
-// blank reports whether a file holds no data behind the place where records begin at the earliest.
+// blank reports whether a file holds no data behind the place where records begin at the earliest:
+// nothing but a copy of the header and state blocks of slots that were never used.
 func (l *loader) blank(src *chunkReader, size int64) bool {
-	for off := int64(4 * pageSize); off < size; off += chunkSize {
-		b := src.at(off, int(min(chunkSize, size-off)))
-		for i, c := range b {
-			if c != 0 && (off+int64(i))%pageSize >= segHeaderSize {
-				return false
-			}
+	zero := func(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
+	for off := int64(4 * pageSize); off < size; off += blockSize {
+		n := int(min(blockSize, size-off))
+		b := src.at(off, n)
+		head := 8 // of a state block: its checksum and generation
+		switch {
+		case len(b) < n:
+			return false // it cannot be read
+		case off%pageSize == 0:
+			head = segHeaderSize
+		case len(b) >= 8 && le.Uint64(b) != 0 && le.Uint32(b[4:]) != 1:
+			return false
+		}
+		if len(b) > head && !zero(b[head:]) {
+			return false
 		}
 	}
 	return true
