@@ -316,12 +316,16 @@ func (a *Auditor) hash(leaf telemetry.Leaf) uint64 {
 	return maphash.Bytes(a.seed, leaf[:]) | 1
 }
 
-func (a *Auditor) hashText(leaf string) uint64 {
+// hashText is hash of a leaf in hexadecimal digits; ok is false for what is none.
+func (a *Auditor) hashText(leaf string) (h uint64, ok bool) {
 	var l telemetry.Leaf
-	if n, err := hex.Decode(l[:], []byte(leaf)); err != nil || n != len(l) {
-		return 0
+	if len(leaf) != hex.EncodedLen(len(l)) {
+		return 0, leaf == ""
 	}
-	return a.hash(l)
+	if _, err := hex.Decode(l[:], []byte(leaf)); err != nil {
+		return 0, false
+	}
+	return a.hash(l), true
 }
 
 func (a *Auditor) policy(name string) uint16 {
@@ -454,7 +458,10 @@ func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash 
 			e := t.at(seq)
 			h := uint64(0)
 			if len(r.Leaves) > 0 {
-				h = a.hashText(r.Leaves[seq-r.From])
+				ok := false
+				if h, ok = a.hashText(r.Leaves[seq-r.From]); !ok {
+					a.find(Unreadable, id, sum.Incarnation, seq, seq, "a summary has a leaf that is no SHA-256")
+				}
 			}
 			if e.outcome != 0 && (e.attested != h || e.attestedPolicy != p) && h != 0 && e.attested != 0 {
 				at := place{sum.Incarnation, seq, true}
@@ -470,7 +477,11 @@ func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash 
 		}
 	}
 	for _, at := range sum.Attempts {
-		a.attempts[at.UID] = attested{session: id, leaf: a.hashText(at.Leaf), outcome: at.Outcome}
+		leaf, ok := a.hashText(at.Leaf)
+		if !ok {
+			a.find(Unreadable, id, sum.Incarnation, sum.From, sum.To, "a summary has a leaf of an attempt that is no SHA-256")
+		}
+		a.attempts[at.UID] = attested{session: id, leaf: leaf, outcome: at.Outcome}
 	}
 }
 
