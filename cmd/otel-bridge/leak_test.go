@@ -275,11 +275,7 @@ func TestNoKindLeaksFromAnyFieldOfASession(t *testing.T) {
 	if !ok {
 		t.Skip("the recorded sessions stand beside the project")
 	}
-	var list []planted
-	for _, l := range plantedTexts {
-		f := strings.SplitN(l, "|", 3)
-		list = append(list, planted{Kind: f[0], Value: f[2], Default: true})
-	}
+	list := plantedKinds()
 	n := len(list)
 	want := n * 10_000
 	if testing.Short() {
@@ -383,6 +379,15 @@ func TestNoKindLeaksFromAnyFieldOfASession(t *testing.T) {
 	look("the dump of SIGQUIT", dump.Bytes())
 }
 
+// plantedKinds are the kinds of secrets as the checks for leaks take them.
+func plantedKinds() (list []planted) {
+	for _, l := range plantedTexts {
+		f := strings.SplitN(l, "|", 3)
+		list = append(list, planted{Kind: f[0], Value: f[2], Default: true})
+	}
+	return list
+}
+
 // TestNoKindLeaksFromARunningSidecar looks at what a sidecar shows of sessions
 // with all kinds of secrets while it runs, and at what it leaves when it is
 // killed by a signal that dumps every stack and register.
@@ -391,11 +396,7 @@ func TestNoKindLeaksFromARunningSidecar(t *testing.T) {
 	if !ok {
 		t.Skip("the recorded sessions stand beside the project")
 	}
-	var list []planted
-	for _, l := range plantedTexts {
-		f := strings.SplitN(l, "|", 3)
-		list = append(list, planted{Kind: f[0], Value: f[2], Default: true})
-	}
+	list := plantedKinds()
 	r := newRig(t)
 	n := len(list)
 	if testing.Short() {
