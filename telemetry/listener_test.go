@@ -254,3 +254,42 @@ func TestInvalidUTF8NeverGoesOut(t *testing.T) {
 		}
 	}
 }
+
+// Values of every type are looked into; what no rule touched is as it was, in type too.
+func TestValuesOfOpenTelemetryAreRedacted(t *testing.T) {
+	d := NewRedaction(fakeEngine{}, nil)
+	const marker = "[REDACTED:fake-secret]"
+	for name, c := range map[string]struct{ in, want attribute.Value }{
+		"text":      {attribute.StringValue("a SECRET b"), attribute.StringValue("a " + marker + " b")},
+		"clean":     {attribute.StringValue("clean"), attribute.StringValue("clean")},
+		"texts":     {attribute.StringSliceValue([]string{"x", "SECRET"}), attribute.SliceValue(attribute.StringValue("x"), attribute.StringValue(marker))},
+		"ints":      {attribute.Int64SliceValue([]int64{1, 2}), attribute.Int64SliceValue([]int64{1, 2})},
+		"double":    {attribute.Float64Value(5), attribute.Float64Value(5)},
+		"no value":  {attribute.Value{}, attribute.Value{}},
+		"bool":      {attribute.BoolValue(true), attribute.BoolValue(true)},
+		"map":       {attribute.MapValue(attribute.String("k", "SECRET"), attribute.Int("n", 1)), attribute.MapValue(attribute.String("k", marker), attribute.Int("n", 1))},
+		"key":       {attribute.MapValue(attribute.String("SECRET", "v")), attribute.MapValue(attribute.String(marker, "v"))},
+		"deep list": {attribute.SliceValue(attribute.IntValue(1), attribute.SliceValue(attribute.StringValue("SECRET"))), attribute.SliceValue(attribute.IntValue(1), attribute.SliceValue(attribute.StringValue(marker)))},
+	} {
+		var f Findings
+		got, err := d.Value(c.in, &f)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if texts := string(appendJSONValue(nil, got)); strings.Contains(texts, "SECRET") || texts != string(appendJSONValue(nil, c.want)) {
+			t.Errorf("%s: %s", name, texts)
+		}
+		if reflect.DeepEqual(c.in, c.want) && !reflect.DeepEqual(got, c.in) {
+			t.Errorf("%s changed its type: %v", name, got.Type())
+		}
+	}
+	for _, text := range []string{"FAIL SECRET", "PANIC SECRET"} {
+		func() {
+			defer func() { _ = recover() }() // whoever calls it contains a panic, as the processor does
+			if got, err := d.Value(attribute.StringValue(text), new(Findings)); err == nil {
+				t.Errorf("a failing engine lets %v pass", got.Type())
+			}
+		}()
+	}
+}
