@@ -238,7 +238,8 @@ func (x *auditing) tell() error {
 	}
 	enc := json.NewEncoder(x.app.stdout)
 	for _, f := range findings {
-		f.Session = shownName(f.Session)
+		// A detail may hold an ops record's kind and uid, as the stream has them.
+		f.Session, f.Detail = shownName(f.Session), shownName(f.Detail)
 		var err error
 		if x.app.output == "json" {
 			err = enc.Encode(f)
