@@ -1,10 +1,6 @@
 package telemetry
 
-import (
-	"bytes"
-
-	"github.com/otel-bridge/otel-bridge/session"
-)
+import "github.com/otel-bridge/otel-bridge/session"
 
 // joiner puts the pieces of a model's stream together, so that redaction sees
 // whole texts. The joined form is an array with, in the order in which they
@@ -19,10 +15,12 @@ import (
 // end has "ended":false beside it.
 type joiner struct {
 	parts []part
+	open  map[string]int // by index, the latest block that has not ended; see part.outer
 }
 
 type part struct {
 	index    []byte // JSON; nil when the part is no block
+	outer    int    // the open block of the same index before this one, -1 for none
 	kind     string
 	id, name []byte // JSON strings
 	text     []byte // inside of a JSON string
@@ -61,7 +59,7 @@ func (j *joiner) chunk(chunk []byte) {
 	switch {
 	case session.StringIs(typ, "block-start"):
 		kind, _ := session.String(session.Member(chunk, "blockType"))
-		j.parts = append(j.parts, part{index: orZero(index), kind: kind})
+		j.start(orZero(index), kind)
 	case session.StringIs(typ, "text-delta"):
 		j.block(index, "text").delta(chunk)
 	case session.StringIs(typ, "reasoning-delta"):
@@ -69,8 +67,7 @@ func (j *joiner) chunk(chunk []byte) {
 	case session.StringIs(typ, "tool-call-delta"):
 		j.block(index, "tool-call").delta(chunk)
 	case session.StringIs(typ, "block-end"):
-		p := j.block(index, "")
-		p.whole = session.Member(chunk, "block")
+		j.end(j.block(index, ""), session.Member(chunk, "block"))
 	case session.StringIs(typ, "usage"), session.StringIs(typ, "finish"):
 		j.parts = append(j.parts, part{whole: chunk})
 	default:
@@ -91,17 +88,41 @@ func (j *joiner) other(v []byte) {
 // block finds the open block with an index, the latest first, or starts one.
 func (j *joiner) block(index []byte, kind string) *part {
 	index = orZero(index)
-	for i := len(j.parts) - 1; i >= 0; i-- {
-		p := &j.parts[i]
-		if p.index != nil && p.whole == nil && bytes.Equal(p.index, index) {
-			if p.kind == "" {
-				p.kind = kind
-			}
-			return p
-		}
+	at, ok := j.open[string(index)]
+	if !ok {
+		return j.start(index, kind)
 	}
-	j.parts = append(j.parts, part{index: index, kind: kind})
+	p := &j.parts[at]
+	if p.kind == "" {
+		p.kind = kind
+	}
+	return p
+}
+
+// start begins a block.
+func (j *joiner) start(index []byte, kind string) *part {
+	outer, ok := j.open[string(index)]
+	if !ok {
+		outer = -1
+	}
+	if j.open == nil {
+		j.open = make(map[string]int)
+	}
+	j.open[string(index)] = len(j.parts)
+	j.parts = append(j.parts, part{index: index, kind: kind, outer: outer})
 	return &j.parts[len(j.parts)-1]
+}
+
+// end ends the latest open block with p's index, which p is. Without the whole
+// block it stays open.
+func (j *joiner) end(p *part, whole []byte) {
+	switch p.whole = whole; {
+	case whole == nil:
+	case p.outer < 0:
+		delete(j.open, string(p.index))
+	default:
+		j.open[string(p.index)] = p.outer
+	}
 }
 
 func orZero(index []byte) []byte {

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/otel-bridge/otel-bridge/session"
@@ -74,6 +76,43 @@ func TestEmbeddedStreamsAreDroppedFromMessagesAndJoinedInAttempts(t *testing.T) 
 		`{"type":"odd"},{"type":"unknown"}]}`
 	if got := p.observe(attempt, true); string(got.body) != want {
 		t.Errorf("attempt\n%s\nwant\n%s", got.body, want)
+	}
+}
+
+// A piece belongs to the block with its index that began last and has not ended.
+func TestBlocksOfOneIndexAreJoinedFromTheInsideOut(t *testing.T) {
+	p := projector{dialect: dialect(t, 2)}
+	delta := `{"type":"chunk","chunk":{"type":"text-delta","index":0,"text":"%s"}}`
+	start := `{"type":"chunk","chunk":{"type":"block-start","index":0,"blockType":"text"}}`
+	end := `{"type":"chunk","chunk":{"type":"block-end","index":0,"block":{"type":"text","text":"%s"}}}`
+	stream := strings.Join([]string{
+		start, fmt.Sprintf(delta, "a"), start, fmt.Sprintf(delta, "b"),
+		`{"type":"chunk","chunk":{"type":"block-end","index":0}}`, // ends nothing
+		fmt.Sprintf(delta, "c"), fmt.Sprintf(end, "bc"), fmt.Sprintf(delta, "d"), fmt.Sprintf(end, "ad"), fmt.Sprintf(delta, "e"),
+	}, ",")
+	got := p.observe(&session.Event{Type: session.TypeAssistantAttempt, Data: []byte(`{"stream":[` + stream + `]}`)}, true)
+	want := `{"stream":[{"index":0,"block":{"type":"text","text":"ad"}},{"index":0,"block":{"type":"text","text":"bc"}},` +
+		`{"index":0,"block":{"type":"text","text":"e"},"ended":false}]}`
+	if string(got.body) != want {
+		t.Errorf("attempt\n%s\nwant\n%s", got.body, want)
+	}
+}
+
+// A stream of as many blocks as a line can hold took minutes when each piece
+// looked through all blocks for its own.
+func TestStreamOfManyBlocksIsJoined(t *testing.T) {
+	const blocks = 200_000
+	p := projector{dialect: dialect(t, 2)}
+	data := []byte(`{"stream":[`)
+	for i := range blocks {
+		if i > 0 {
+			data = append(data, ',')
+		}
+		data = fmt.Appendf(data, `{"type":"text-chunks","index":%d}`, i)
+	}
+	got := p.observe(&session.Event{Type: session.TypeAssistantAttempt, Data: append(data, `]}`...)}, true)
+	if n := strings.Count(string(got.body), `"ended":false`); n != blocks {
+		t.Errorf("%d blocks, want %d", n, blocks)
 	}
 }
 
