@@ -23,7 +23,7 @@ func TestMediansAreTakenFigureByFigureAndLossesAtTheirWorst(t *testing.T) {
 func TestQuickOutputHoldsTheThreeRatios(t *testing.T) {
 	r := report{
 		Comparisons: []comparison{{Name: nameCollector, Results: map[string]figures{
-			"otel-bridge": {BodyMBs: 30, LedgerMBs: 40, CPUPerGB: 2}, "Collector": {BodyMBs: 10, LedgerMBs: 10, CPUPerGB: 3}}}},
+			"otel-bridge": {BodyMBs: 30, LedgerMBs: 40, CPUPerGB: 2}, "Collector": {BodyMBs: 10, LedgerMBs: 10, CPUPerGB: 3}, "bare sender": {BodyMBs: 105}}}},
 		Redaction: []redactionRow{{MBs: 50}, {MBs: 60}, {MBs: 10}},
 		Classes:   []redactionClass{{Class: "code", Both: 1, SecretsOnly: 1, Gitleaks: 1}, {Class: "mixed", Both: 90, SecretsOnly: 120, Gitleaks: 1.2}},
 		Outbox:    []outboxRow{{Batch: 64, Commit: 9}, {Batch: 512, Commit: 40}, {Batch: 512, Commit: 10}, {Batch: 512, Commit: 80}},
@@ -37,7 +37,7 @@ func TestQuickOutputHoldsTheThreeRatios(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]float64{"collector_ratio": 3, "collector_ledger_ratio": 4, "collector_cpu_ratio": 1.5, "gitleaks_ratio": 75, "gitleaks_secrets_ratio": 100, "gitleaks_payload_ratio": 5, "outbox_ratio_512": 4, "outbox_bare_ratio_512": 0.5}
+	want := map[string]float64{"collector_ratio": 3, "collector_ledger_ratio": 4, "collector_cpu_ratio": 1.5, "bare_to_collector_ratio": 10.5, "gitleaks_ratio": 75, "gitleaks_secrets_ratio": 100, "gitleaks_payload_ratio": 5, "outbox_ratio_512": 4, "outbox_bare_ratio_512": 0.5}
 	for k, v := range want {
 		if got[k] != v {
 			t.Errorf("%s = %v, want %v", k, got[k], v)

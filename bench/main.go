@@ -71,6 +71,7 @@ func generate(args []string) error {
 const (
 	partCollector = "collector"
 	partOneCore   = "one-core"
+	partRules     = "all-rules"
 	partPlain     = "no-gzip"
 	partV0        = "v0"
 	partZstd      = "zstd"
@@ -84,7 +85,7 @@ const (
 )
 
 var (
-	parts      = []string{partCollector, partOneCore, partPlain, partV0, partZstd, partFaults, partDSH, partInProcess, partRedaction, partOutbox, partGrowth, partMemory}
+	parts      = []string{partCollector, partOneCore, partRules, partPlain, partV0, partZstd, partFaults, partDSH, partInProcess, partRedaction, partOutbox, partGrowth, partMemory}
 	quickParts = []string{partCollector, partRedaction, partOutbox}
 )
 
@@ -92,7 +93,17 @@ var (
 const (
 	nameCollector = "End to end, gzip"
 	nameOneCore   = "End to end, gzip, one core"
+	nameRules     = "End to end, gzip, the peer with all of gitleaks' rules"
 	nameDSH       = "End to end, gzip, beside DSH's own backend"
+)
+
+// Senders.
+const (
+	nameBridge        = "otel-bridge"
+	nameCollectorPeer = "Collector"
+	nameCollectorAll  = "Collector, all rules"
+	nameDSHBackend    = "DSH backend"
+	nameBare          = "bare sender"
 )
 
 // bench is one measurement.
@@ -194,20 +205,25 @@ func (b *bench) besideDSH(ctx context.Context, r *report, size int64, ours *send
 
 func (b *bench) parts(ctx context.Context, r *report, wanted []string, size int64, quick bool) (err error) {
 	has := func(p string) bool { return slices.Contains(wanted, p) }
-	var ours, peer *sender
+	var ours, peer, strict, limit *sender
 	if slices.ContainsFunc(wanted, func(p string) bool { return p != partRedaction && p != partOutbox && p != partInProcess }) {
 		b.say("building")
-		binaries := [2]string{filepath.Join(b.dir, "otel-bridge"), filepath.Join(b.dir, "collector")}
-		if err := run(ctx, "..", "go", "build", "-o", binaries[0], "./cmd/otel-bridge"); err != nil {
+		for from, folder := range map[string]string{"./cmd/otel-bridge": "..", "./collector": ".", "./bare": "."} {
+			if err := run(ctx, folder, "go", "build", "-o", b.dir+string(filepath.Separator), from); err != nil {
+				return err
+			}
+		}
+		all, err := allPatterns()
+		if err != nil {
 			return err
 		}
-		if err := run(ctx, ".", "go", "build", "-o", binaries[1], "./collector"); err != nil {
-			return err
-		}
-		ours, peer = bridge(binaries[0]), collector(binaries[1])
+		ours, limit = bridge(filepath.Join(b.dir, "otel-bridge")), bare(filepath.Join(b.dir, "bare"))
+		peer = collector(nameCollectorPeer, filepath.Join(b.dir, "collector"), fourPatterns)
+		strict = collector(nameCollectorAll, filepath.Join(b.dir, "collector"), all)
 	}
 	v2 := workload.Spec{Version: 2, Bytes: size, Sessions: 4, Seed: 1}
-	v0, packed, packed0 := v2, v2, v2
+	v0, packed, packed0, little := v2, v2, v2, v2
+	little.Bytes = size / 20 // the peer needs minutes for more
 	v0.Version, packed.Zstd, packed0.Version, packed0.Zstd = 0, true, 0, true
 	for _, c := range []struct {
 		part, name, compression string
@@ -215,8 +231,9 @@ func (b *bench) parts(ctx context.Context, r *report, wanted []string, size int6
 		oneCore                 bool
 		senders                 []*sender
 	}{
-		{partCollector, nameCollector, "gzip", v2, false, []*sender{ours, peer}},
-		{partOneCore, nameOneCore, "gzip", v2, true, []*sender{ours, peer}},
+		{partCollector, nameCollector, "gzip", v2, false, []*sender{ours, peer, limit}},
+		{partOneCore, nameOneCore, "gzip", v2, true, []*sender{ours, peer, limit}},
+		{partRules, nameRules, "gzip", little, false, []*sender{ours, strict}},
 		{partPlain, "End to end, no compression", "none", v2, false, []*sender{ours, peer}},
 		{partV0, "End to end, gzip, version 0", "gzip", v0, false, []*sender{ours, peer}},
 		// The peer cannot read zstd.

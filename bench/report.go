@@ -35,6 +35,11 @@ type ratios struct {
 	// busy machine disturbs least.
 	CollectorCPU float64 `json:"collector_cpu_ratio,omitempty"`
 	OneCore      float64 `json:"collector_one_core_ratio,omitempty"`
+	// CollectorRules: as Collector, of a peer that looks for what gitleaks' rules find.
+	CollectorRules float64 `json:"collector_all_rules_ratio,omitempty"`
+	// Limit: how many times the Collector's MB/s of body a sender reaches that
+	// checks, redacts and keeps nothing.
+	Limit float64 `json:"bare_to_collector_ratio,omitempty"`
 	// Gitleaks: MB/s of processor time on the generated corpus, mixed, decoding
 	// on; ours with secrets and PII. Secrets: ours with secrets alone, as theirs.
 	// Payloads: on the payloads of a ledger's events, ours with both.
@@ -56,11 +61,14 @@ func (r *report) sum() {
 		return float64(int(ours/peer*100+0.5)) / 100
 	}
 	for _, c := range r.Comparisons {
-		ours, peer := c.Results["otel-bridge"], c.Results["Collector"]
+		ours, peer := c.Results[nameBridge], c.Results[nameCollectorPeer]
 		switch c.Name {
 		case nameCollector:
 			r.Ratios.Collector, r.Ratios.CollectorLedger = of(ours.BodyMBs, peer.BodyMBs), of(ours.LedgerMBs, peer.LedgerMBs)
 			r.Ratios.CollectorCPU = of(peer.CPUPerGB, ours.CPUPerGB)
+			r.Ratios.Limit = of(c.Results[nameBare].BodyMBs, peer.BodyMBs)
+		case nameRules:
+			r.Ratios.CollectorRules = of(ours.BodyMBs, c.Results[nameCollectorAll].BodyMBs)
 		case nameOneCore:
 			r.Ratios.OneCore = of(ours.BodyMBs, peer.BodyMBs)
 		}
@@ -113,7 +121,7 @@ func (r *report) text(out io.Writer) error {
 	for _, c := range r.Comparisons {
 		t.begin(fmt.Sprintf("%s (%s; medians of %d interleaved runs)", c.Name, c.Load, c.Runs),
 			"", "ledger MB/s", "body MB/s", "records/s", "CPU s/GB", "peak RSS MB", "wire MB", "fsyncs", "lost", "doubled", "secrets seen")
-		names := []string{"otel-bridge", "Collector", "DSH backend"}
+		names := []string{nameBridge, nameCollectorPeer, nameCollectorAll, nameDSHBackend, nameBare}
 		for _, name := range names {
 			f, ok := c.Results[name]
 			if !ok {
@@ -134,7 +142,7 @@ func (r *report) text(out io.Writer) error {
 			if peer.Seconds == 0 {
 				continue
 			}
-			t.row("ratio", num(ours.LedgerMBs/peer.LedgerMBs), num(ours.BodyMBs/peer.BodyMBs), num(ours.RecordsPerSecond/peer.RecordsPerSecond),
+			t.row("ratio to "+name, num(ours.LedgerMBs/peer.LedgerMBs), num(ours.BodyMBs/peer.BodyMBs), num(ours.RecordsPerSecond/peer.RecordsPerSecond),
 				num(ours.CPUPerGB/peer.CPUPerGB), num(ours.PeakRSSMB/peer.PeakRSSMB), num(ours.WireMB/peer.WireMB), "", "", "", "")
 		}
 		t.end()
@@ -198,6 +206,7 @@ func (r *report) text(out io.Writer) error {
 		value float64
 	}{
 		{"Collector, MB/s of body", x.Collector}, {"Collector, MB/s of ledger", x.CollectorLedger}, {"Collector, CPU seconds per GB, its to ours", x.CollectorCPU}, {"Collector, one core, MB/s of body", x.OneCore},
+		{"Collector with all of gitleaks' rules, MB/s of body", x.CollectorRules}, {"a bare sender's to the Collector's, MB/s of body", x.Limit},
 		{"gitleaks, mixed records, MB/s", x.Gitleaks}, {"gitleaks, mixed records, secrets only", x.GitleaksSecrets}, {"gitleaks, payloads, MB/s", x.GitleaksPayloads}, {"bbolt, batches of 512", x.Outbox512}, {"bare append + fdatasync, batches of 512", x.OutboxBare512},
 		{"BatchProcessor, delivered records/s", x.InProcess},
 	} {
@@ -215,6 +224,8 @@ func num(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
+	case v != 0 && v < 0.1:
+		return fmt.Sprintf("%.4f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
 }

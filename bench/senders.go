@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/zricethezav/gitleaks/v8/detect"
 
 	"github.com/otel-bridge/otel-bridge/bench/workload"
 )
@@ -34,7 +38,7 @@ type sender struct {
 
 func bridge(binary string) *sender {
 	return &sender{
-		name: "otel-bridge", ends: true,
+		name: nameBridge, ends: true,
 		expected: func(w *workload.Workload) int64 { return w.Records },
 		command: func(j job) (*exec.Cmd, error) {
 			// Everything as it is by default: structured bodies, both policies, batches of 512.
@@ -49,16 +53,17 @@ func bridge(binary string) *sender {
 	}
 }
 
-// collectorPatterns are the four patterns of the peer's redaction.
-const collectorPatterns = `      - 'gh[pousr]_[0-9A-Za-z]{36}'
+// fourPatterns are what the peer's redaction looks for.
+const fourPatterns = `      - 'gh[pousr]_[0-9A-Za-z]{36}'
       - '\b((?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16})\b'
       - '[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}'
       - '(?i)bearer [a-z0-9._~+/-]{20,}'
 `
 
-func collector(binary string) *sender {
+// collector is the peer with a policy: a YAML list of expressions.
+func collector(name, binary, patterns string) *sender {
 	return &sender{
-		name: "Collector",
+		name: name,
 		// A line is a record; of the lines only the headers are no events.
 		expected: func(w *workload.Workload) int64 { return w.Rows - int64(len(w.Files)) },
 		command: func(j job) (*exec.Cmd, error) {
@@ -92,12 +97,39 @@ service:
   telemetry: { metrics: { level: none }, logs: { level: warn } }
   pipelines:
     logs: { receivers: [file_log], processors: [redaction], exporters: [otlp_http] }
-`, filepath.Join(j.data, "storage"), filepath.Join(j.load.Dir, "**", "session*.jsonl"), collectorPatterns, strings.TrimSuffix(j.endpoint, "/v1/logs"), j.compression)
+`, filepath.Join(j.data, "storage"), filepath.Join(j.load.Dir, "**", "session*.jsonl"), patterns, strings.TrimSuffix(j.endpoint, "/v1/logs"), j.compression)
 			file := filepath.Join(j.data, "collector.yaml")
 			if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 				return nil, err
 			}
 			return j.pinned(exec.Command(binary, "--config", file))
+		},
+	}
+}
+
+// allPatterns are those of gitleaks' rules that look at text, and the four. The
+// peer has no keywords, so that it tries each everywhere.
+func allPatterns() (string, error) {
+	d, err := detect.NewDetectorDefaultConfig()
+	if err != nil {
+		return "", err
+	}
+	var list strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(d.Config.Rules)) {
+		if re := d.Config.Rules[id].Regex; re != nil {
+			fmt.Fprintf(&list, "      - '%s'\n", strings.NewReplacer("'", "''", "$", "$$").Replace(re.String()))
+		}
+	}
+	return list.String() + fourPatterns, nil
+}
+
+// bare is the limit: a program that sends the same lines as they are.
+func bare(binary string) *sender {
+	return &sender{
+		name: nameBare, ends: true,
+		expected: func(w *workload.Workload) int64 { return w.Rows - int64(len(w.Files)) },
+		command: func(j job) (*exec.Cmd, error) {
+			return j.pinned(exec.Command(binary, j.load.Dir, j.endpoint, j.compression))
 		},
 	}
 }
@@ -117,7 +149,7 @@ const (
 // workload's sessions again (dsh/replay.mjs).
 func dsh(folder string, pace, queue int) *sender {
 	return &sender{
-		name: "DSH backend", ends: true,
+		name: nameDSHBackend, ends: true,
 		// It sends the records that we send: the first chunk of a step, not the others.
 		expected: func(w *workload.Workload) int64 { return w.Records },
 		// A session/end-seed in each session.

@@ -126,7 +126,7 @@ func logRecord(log []byte) (r record, err error) {
 	}
 	if file != nil {
 		r.session = []byte(path.Base(path.Dir(string(file))))
-		r.seq, r.event = lineSeq(line)
+		r.seq, r.event = LineSeq(line)
 	}
 	return r, nil
 }
@@ -142,8 +142,8 @@ func value(v []byte) (text []byte, err error) {
 	return text, err
 }
 
-// lineSeq is the seq in the beginning of a ledger's line; a header has none.
-func lineSeq(line []byte) (int64, bool) {
+// LineSeq is the seq in the beginning of a ledger's line; a header has none.
+func LineSeq(line []byte) (int64, bool) {
 	head := line[:min(len(line), 128)]
 	for _, key := range [...]string{`"seq":`, `"seq0":`} {
 		if i := bytes.Index(head, []byte(key)); i >= 0 {
