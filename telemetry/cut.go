@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"bytes"
 	"math"
 	"slices"
 	"unicode/utf8"
@@ -55,8 +54,7 @@ func stringValues(b []byte) []span {
 				i++
 			}
 		}
-		next := bytes.TrimLeft(b[i+1:min(i+64, len(b))], " \t\r\n")
-		if len(next) == 0 || next[0] != ':' {
+		if next := skipBlank(b, i+1); next == len(b) || b[next] != ':' {
 			spans = append(spans, span{start, i})
 		}
 	}

@@ -40,6 +40,15 @@ func TestCutRefusesWhatItsStringsDoNotAccountFor(t *testing.T) {
 	}
 }
 
+func TestCutLeavesKeysAloneHoweverFarTheirColonIs(t *testing.T) {
+	blanks := strings.Repeat(" ", 100)
+	body := `{"a long key that stays"` + blanks + `:"value","s":"0123456789"}`
+	want := `{"a long key that stays"` + blanks + `:"value","s":"01234"}`
+	if got, ok := cut(nil, []byte(body), len(body)-5); !ok || string(got) != want {
+		t.Errorf("%s %v, want %s", got, ok, want)
+	}
+}
+
 func TestCutAlwaysFitsAndStaysJSON(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	alphabet := []string{"a", "é", "会", "😀", `"`, `\`, "\n", "\x00", "[REDACTED:pii-email]", "[", "]", "x:"}
