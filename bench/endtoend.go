@@ -22,6 +22,7 @@ type figures struct {
 	LedgerMBs        float64 `json:"ledger_mb_per_second"` // bytes of JSON lines read
 	BodyMBs          float64 `json:"body_mb_per_second"`   // bytes of the bodies that arrived, as encoded values
 	CPUPerGB         float64 `json:"cpu_seconds_per_gb"`   // of ledger, user and system, the sender's only
+	CPUPerRecord     float64 `json:"cpu_microseconds_per_record"`
 	PeakRSSMB        float64 `json:"peak_rss_mb"`
 	WireMB           float64 `json:"wire_mb"`
 	Fsyncs           int64   `json:"fsyncs"` // -1: not counted
@@ -98,6 +99,7 @@ func (b *bench) carry(ctx context.Context, s *sender, w *workload.Workload, comp
 	f.LedgerMBs = float64(w.LedgerBytes) * share / mb / seconds
 	f.BodyMBs = float64(stats.BodyBytes) / mb / seconds
 	f.CPUPerGB = u.CPU.Seconds() / (float64(w.LedgerBytes) * share / 1e9)
+	f.CPUPerRecord = u.CPU.Seconds() * 1e6 / float64(stats.Distinct)
 	f.PeakRSSMB = float64(u.PeakRSS) / mb
 	f.WireMB = float64(stats.WireBytes) / mb
 	return f, nil
@@ -162,6 +164,7 @@ func medians(all []figures) figures {
 	take(func(f *figures) *float64 { return &f.LedgerMBs })
 	take(func(f *figures) *float64 { return &f.BodyMBs })
 	take(func(f *figures) *float64 { return &f.CPUPerGB })
+	take(func(f *figures) *float64 { return &f.CPUPerRecord })
 	take(func(f *figures) *float64 { return &f.PeakRSSMB })
 	take(func(f *figures) *float64 { return &f.WireMB })
 	for _, f := range all {

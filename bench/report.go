@@ -192,10 +192,10 @@ func (r *report) text(out io.Writer) error {
 		t.end()
 	}
 	if len(r.Growth) > 0 {
-		t.begin("Growth, otel-bridge alone", "", "ledger MB/s", "records/s", "CPU s/GB", "peak RSS MB", "lost", "doubled")
+		t.begin("Growth, otel-bridge alone", "", "ledger MB/s", "records/s", "CPU s/GB", "CPU µs/record", "peak RSS MB", "lost", "doubled")
 		for _, g := range r.Growth {
 			f := g.Figures
-			t.row(g.Load, num(f.LedgerMBs), num(f.RecordsPerSecond), num(f.CPUPerGB), num(f.PeakRSSMB), fmt.Sprint(f.Lost), fmt.Sprint(f.Duplicates))
+			t.row(g.Load, num(f.LedgerMBs), num(f.RecordsPerSecond), num(f.CPUPerGB), num(f.CPUPerRecord), num(f.PeakRSSMB), fmt.Sprint(f.Lost), fmt.Sprint(f.Duplicates))
 		}
 		t.end()
 	}
