@@ -798,6 +798,11 @@ func (s *scan) decode(v *view) {
 			s.derived(v, b)
 		}
 	}
+	if bytes.IndexByte(text, '&') >= 0 {
+		if b := s.newBuilder(); b.around(text, nextEntity, b.entities) {
+			s.derived(v, b)
+		}
+	}
 	s.base64(v)
 }
 

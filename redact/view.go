@@ -217,6 +217,13 @@ func (b *builder) unescape(text []byte, raw int) bool {
 			b.literal(text[i:], raw+i)
 			break
 		}
+		if j > 0 && bytes.HasPrefix(text[i+j-1:], shellQuote) {
+			b.literal(text[i:i+j-1], raw+i)
+			b.unit(shellQuote[:1], raw+i+j-1, len(shellQuote))
+			i += j - 1 + len(shellQuote)
+			found = true
+			continue
+		}
 		b.literal(text[i:i+j], raw+i)
 		i += j
 		var tmp [4]byte
@@ -235,6 +242,9 @@ func (b *builder) unescape(text []byte, raw int) bool {
 	}
 	return found
 }
+
+// shellQuote is a quote inside of a shell's quotes.
+var shellQuote = []byte(`'\''`)
 
 // decodeEscape decodes the escape sequence at the start of text and returns
 // its length, 0 when there is none.
@@ -345,6 +355,101 @@ func (b *builder) encoded(text []byte, raw int, plus bool) bool {
 		i++
 	}
 	return found
+}
+
+// entities decodes the character references of HTML and XML.
+func (b *builder) entities(text []byte, raw int) bool {
+	found := false
+	last := 0
+	for i := 0; i < len(text); i++ {
+		j := bytes.IndexByte(text[i:], '&')
+		if j < 0 {
+			break
+		}
+		i += j
+		r, n := entity(text[i:])
+		if n == 0 {
+			continue
+		}
+		b.literal(text[last:i], raw+last)
+		var tmp [4]byte
+		b.unit(utf8.AppendRune(tmp[:0], r), raw+i, n)
+		found = true
+		last = i + n
+		i = last - 1
+	}
+	b.literal(text[last:], raw+last)
+	return found
+}
+
+// nextEntity finds a reference that matters to rules: a quote, a bracket, or
+// what is written by its number. An ampersand alone, as in addresses, does not.
+func nextEntity(text []byte, from int) int {
+	for i := from; i < len(text); i++ {
+		k := bytes.IndexByte(text[i:], '&')
+		if k < 0 {
+			return -1
+		}
+		i += k
+		r, n := entity(text[i:])
+		if n > 0 && (r != '&' && r != ' ' || r == '&' && nested(text[i+n:])) {
+			return i
+		}
+	}
+	return -1
+}
+
+// nested reports whether what follows an encoded ampersand is the rest of
+// another reference.
+func nested(rest []byte) bool {
+	for i := 0; i < len(rest) && i < 8; i++ {
+		if c := rest[i]; c == ';' {
+			return i > 1
+		} else if c != '#' && base64Class[c] != 1 {
+			return false
+		}
+	}
+	return false
+}
+
+// entity decodes the character reference at the start of text and returns its
+// length, 0 when there is none.
+func entity(text []byte) (rune, int) {
+	if len(text) < 4 {
+		return 0, 0
+	}
+	switch text[1] {
+	case '#':
+	case 'q', 'a', 'l', 'g', 'n':
+		for _, e := range [...]struct {
+			name string
+			r    rune
+		}{{"&quot;", '"'}, {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&apos;", '\''}, {"&nbsp;", ' '}} {
+			if len(text) >= len(e.name) && string(text[:len(e.name)]) == e.name {
+				return e.r, len(e.name)
+			}
+		}
+		return 0, 0
+	default:
+		return 0, 0
+	}
+	i, base := 2, rune(10)
+	if text[2]|0x20 == 'x' {
+		i, base = 3, 16
+	}
+	r, from := rune(0), i
+	for i < len(text) && i-from < 7 {
+		h := rune(unhex(text[i]))
+		if h >= base {
+			break
+		}
+		r = r*base + h
+		i++
+	}
+	if i == from || i >= len(text) || text[i] != ';' || r < ' ' && r != '\n' && r != '\r' && r != '\t' || r > utf8.MaxRune {
+		return 0, 0
+	}
+	return r, i + 1
 }
 
 // mayHide is set for bytes that start an invisible sequence or are one.

@@ -1185,13 +1185,31 @@ func bareByte(text []byte, e int, query, shell bool) bool {
 	case ch == '\\':
 		return !escapeStop(text, e)
 	case ch == '&':
-		return !query && !(e+1 < len(text) && (text[e+1] == '&' || nameByte(text[e+1]) && bytes.IndexByte(text[e:min(len(text), e+40)], '=') > 0))
+		return !query && !reference(text[e:]) && !(e+1 < len(text) && (text[e+1] == '&' || nameByte(text[e+1]) && bytes.IndexByte(text[e:min(len(text), e+40)], '=') > 0))
 	case ch == ',':
 		return shell && e+1 < len(text) && !blank(text[e+1])
 	case ch >= 0x80:
 		return !cjkPunctuation(text[e:])
 	}
 	return true
+}
+
+// reference: a character reference of markup, which is one of a quote or
+// bracket here; the decoded text has the value.
+func reference(b []byte) bool {
+	for _, r := range [...]string{"&quot;", "&apos;", "&lt;", "&gt;"} {
+		if len(b) >= len(r) && string(b[:len(r)]) == r {
+			return true
+		}
+	}
+	if len(b) < 4 || b[1] != '#' {
+		return false
+	}
+	i := 2
+	for i < len(b) && i < 9 && (hexByte(b[i]) || b[i]|0x20 == 'x') {
+		i++
+	}
+	return i > 2 && i < len(b) && b[i] == ';'
 }
 
 func symbols(v []byte) bool {

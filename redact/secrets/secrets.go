@@ -12,7 +12,7 @@ import (
 const Name = "builtin:secrets"
 
 // version goes up when our own rules change: it is part of the policy hash.
-const version = 4
+const version = 5
 
 var build = sync.OnceValue(func() *redact.Policy {
 	p, err := redact.ParsePolicy(Name, []byte(config.DefaultConfig))
