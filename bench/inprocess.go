@@ -35,6 +35,7 @@ const (
 	wayBatch      = "BatchProcessor"
 	wayBatchLarge = "BatchProcessor, queue for everything"
 	wayDurable    = "otel-bridge"
+	wayEarly      = "otel-bridge, early return" // up to 512 records wait for their sync
 	wayUnredacted = "otel-bridge, redaction off"
 )
 
@@ -89,7 +90,7 @@ func processorFor(ctx context.Context, way, endpoint, data string, events int) (
 			opts = append(opts, sdklog.WithMaxQueueSize(events+1))
 		}
 		return sdklog.NewBatchProcessor(x, opts...), none, nil
-	case wayDurable, wayUnredacted:
+	case wayDurable, wayEarly, wayUnredacted:
 	default:
 		return nil, nil, errors.New("no such way: " + way)
 	}
@@ -102,7 +103,10 @@ func processorFor(ctx context.Context, way, endpoint, data string, events int) (
 		return nil, nil, err
 	}
 	var opts []telemetry.DurableOption
-	if way == wayDurable {
+	if way == wayEarly {
+		opts = append(opts, telemetry.WithEarlyReturn(512))
+	}
+	if way != wayUnredacted {
 		e, err := redact.New(redact.Options{Policies: []*redact.Policy{secrets.Policy(), pii.Policy()}})
 		if err != nil {
 			return nil, nil, err
@@ -204,10 +208,10 @@ func (b *bench) inProcess(ctx context.Context, spec workload.Spec) ([]inProcessR
 		emitters  int
 		ways      []string
 	}{
-		{steady, 1, []string{wayBatch, wayBatchLarge, wayDurable, wayUnredacted}},
-		{steady, 16, []string{wayBatch, wayBatchLarge, wayDurable, wayUnredacted}},
-		{steady, 256, []string{wayBatch, wayBatchLarge, wayDurable, wayUnredacted}},
-		{killed, 16, []string{wayBatch, wayDurable}},
+		{steady, 1, []string{wayBatch, wayBatchLarge, wayDurable, wayEarly, wayUnredacted}},
+		{steady, 16, []string{wayBatch, wayBatchLarge, wayDurable, wayEarly, wayUnredacted}},
+		{steady, 256, []string{wayBatch, wayBatchLarge, wayDurable, wayEarly, wayUnredacted}},
+		{killed, 16, []string{wayBatch, wayDurable, wayEarly}},
 		{outage, 16, []string{wayBatch, wayDurable}},
 	}
 	for _, step := range plan {
@@ -288,7 +292,7 @@ func (b *bench) program(ctx context.Context, w *workload.Workload, situation, wa
 	first := p
 	if situation == killed {
 		p.kill()
-		if way == wayDurable { // a queue in memory has nothing to start again with
+		if way != wayBatch { // a queue in memory has nothing to start again with
 			if p, err = startProcess(ctx, exec.Command(self, append(args, "--drain")...), log); err != nil {
 				return row, err
 			}
