@@ -14,6 +14,7 @@
 // of identity, type and reason goes in its place. A ledger that cannot be
 // understood is held where it stands, and nothing after that point is guessed.
 //
-// The names of attributes and what they mean are those of the table in
-// ARCHITECTURE.md; they are constants in this package (Key...).
+// The names of attributes are constants in this package (Key...); what they mean
+// stands in docs/mapping.md, and the kinds of ops records (Op...) in
+// docs/records.md.
 package telemetry

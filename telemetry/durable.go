@@ -89,8 +89,8 @@ func WithWait(d time.Duration) DurableOption {
 // the outbox refuses for another reason than room is counted in
 // DurableStats.Failed, since nobody is left to get the error.
 //
-// A goroutine commits what is in line. It ends with a Shutdown that succeeds,
-// or when the outbox is closed.
+// A goroutine commits what is in line. It ends with a Shutdown that succeeds, as
+// one does at the latest when the outbox has been closed.
 func WithEarlyReturn(records int) DurableOption {
 	return func(p *DurableProcessor) { p.early = make(chan boarded, max(1, records)) }
 }

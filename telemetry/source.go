@@ -133,7 +133,7 @@ func (f *File) Inherited() (int64, error) {
 	return jsonl.InheritedCount(f.path, f.opts...)
 }
 
-// Fingerprint is the file's size and time, and which file it is.
+// Fingerprint is the file's size and the time of its last change.
 func (f *File) Fingerprint() (string, error) {
 	info, err := os.Stat(f.path)
 	if err != nil {

@@ -66,7 +66,8 @@ func (t *Trail) Started(ctx context.Context) error {
 	return t.commit(ctx, r)
 }
 
-// Stopped says that the bridge ends, and why: "stop" or "reload".
+// Stopped says that the bridge ends, and why: "stop", "reload" or, where it had
+// one thing to do, "done".
 func (t *Trail) Stopped(ctx context.Context, why string) error {
 	return t.emit(ctx, OpBridgeStopped, append(appendJSONString([]byte(`{"reason":`), why), '}'))
 }
