@@ -162,6 +162,9 @@ func TestOneSessionInTwoFilesGoesOutOnce(t *testing.T) {
 	if _, err := b.Pull(context.Background(), 0); !errors.Is(err, ErrTaken) {
 		t.Fatal(err)
 	}
+	if err := b.Hold(context.Background()); !errors.Is(err, ErrTaken) || twin.opened != twin.closed {
+		t.Errorf("%v; %d opened, %d closed", err, twin.opened, twin.closed)
+	}
 	a.Close()
 	twin.append(turn(2)...)
 	pull(t, b)

@@ -122,12 +122,12 @@ func opsOf(records []Record) []string {
 
 // memSource is a ledger in memory that tests write.
 type memSource struct {
-	header session.Header
-	events []session.Event
-	seed   int64
-	cut    int // of the readings open, so many times shortened
-	print  bool
-	opened int
+	header         session.Header
+	events         []session.Event
+	seed           int64
+	cut            int // of the readings open, so many times shortened
+	print          bool
+	opened, closed int
 }
 
 func (m *memSource) Open() (Ledger, error) {
@@ -162,7 +162,7 @@ func (l *memLedger) Next() bool {
 }
 func (l *memLedger) Event() *session.Event { return &l.src.events[l.at-1] }
 func (l *memLedger) Err() error            { return l.err }
-func (l *memLedger) Close() error          { return nil }
+func (l *memLedger) Close() error          { l.src.closed++; return nil }
 
 // ledger writes events of format 0: each line is a type and its data.
 func ledger(id string, lines ...string) *memSource {

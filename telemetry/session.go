@@ -253,12 +253,17 @@ func (s *Session) held() error {
 }
 
 // meet learns which session the source has, and its cursor.
-func (s *Session) meet() error {
+func (s *Session) meet() (err error) {
 	led, err := s.src.Open()
 	if err != nil {
 		return heldBy(err, 0)
 	}
 	s.close()
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
 	if s.c.cfg.Mode == Full {
 		s.met = led // it is read next
 	} else {
