@@ -33,3 +33,55 @@ func TestSecretsAreFoundBehindReferencesOfMarkup(t *testing.T) {
 		}
 	}
 }
+
+const (
+	machine = "Zvb67lERDvp7x2QHUbmHpTx1kOUmVwTa"
+	chosen  = "Sofa!zo_7763"
+)
+
+func TestValuesAreFoundAroundWhatStandsBetweenThemAndTheirNames(t *testing.T) {
+	e := builtin(t)
+	for _, text := range []string{
+		// On the next line.
+		"const apiKey =\n  '{M}';", "\"dbPassword\":\n    \"{P}\",", "api_key = (\n    \"{M}\"\n)", "os.environ.setdefault(\n    \"DB_PASSWORD\",\n    \"{P}\",\n)",
+		"./deploy --db-password \\\n  {P} \\\n  --json", "curl \\\n  -u jane:{P} \\\n  https://x.example",
+		"apiKey: !!str {M}",
+		// In listings, diffs, quotes, logs.
+		"     1\tdb:\n     2\t  password: hunter\n     3\t  port: 1", "    1→db:\n    2→  password: hunter\n", "db.ini:2:password: hunter", "> db:\n>   password: hunter\n",
+		"    11\t- name: DB_PASSWORD\n    12\t  value: {P}\n", "+- name: API_KEY\n+  value: {M}", "k8s/a.yaml-3-  - name: API_KEY\nk8s/a.yaml-4-    value: {M}", "2026-01-02T10:00:00.1Z app-1  | - name: API_KEY\n2026-01-02T10:00:00.2Z app-1  |   value: {M}",
+		"   7 | secret_key: |\n   8 |   {M}",
+		// In tables, cells and columns.
+		"<td>DB_PASSWORD</td><td>{P}</td>", "<tr><td>API_KEY</td>\n<td><code>{M}</code></td></tr>", "<dt>Password:</dt><dd>{P}</dd>", "<b>Password:</b> {P}<br>", "| **DB_PASSWORD** | `{P}` | prod |", "- **Password:** {P}", "* *API key*: {M}",
+		"Key         Value\n---         -----\npassword    {P}\n", "API_KEY\t{M}\tprod",
+		// In programs.
+		"const s = { :db-password \"{P}\" }", "const password = process.env.PW || \"{P}\";", "const pw = process.env.DB_PASSWORD ?? '{P}'", "$p = getenv('DB_PASSWORD') ?: '{P}';", "password = os.environ.get('PW') or '{P}'", "password: \"{{ lookup('env', 'X') | default('{P}') }}\"",
+		"if (req.password === '{P}') {", "parser.add_argument(\"--password\", default=\"{P}\")", ".option('db-password', { default: '{P}' })", "cy.get('#password').type('{P}')", "page.getByLabel('Password').fill('{P}')", "page.type('input[name=password]', '{P}');",
+		"<input value=\"{P}\" name=\"password\">", "UPDATE config SET value='{M}' WHERE name='api_key';", "INSERT INTO u (name, at, password) VALUES ('a', now(), '{P}'), ('b', f(1, 2), '{P}');", "gh secret set API_KEY -b\"{M}\"", "git config --global acme.token {M}",
+	} {
+		in := strings.NewReplacer("{M}", machine, "{P}", chosen).Replace(text)
+		for _, doc := range []string{quoteJSON(map[string]any{"t": in}), quoteJSON(map[string]any{"t": quoteJSON(map[string]any{"text": in})})} {
+			out := redactJSON(t, e, doc)
+			for _, v := range []string{machine, chosen, "hunter"} {
+				if strings.Contains(out, v) {
+					t.Errorf("%q: %s", text, out)
+				}
+			}
+		}
+	}
+}
+
+func TestWhatStandsNearANameStays(t *testing.T) {
+	e := builtin(t)
+	for _, text := range []string{
+		"type User struct {\n\tName      *uint16\n\tPassword  *uint16\n\tToken     oauth2.Token2\n}", "  password  varchar(255)\n", "password   String? @db.VarChar(255)", "Token    string   the token2 of a user",
+		"[\n  \"password\",\n  \"base64Format_227_x9\",\n  \"go/token\",\n  \"hash/adler32\"\n]", "# splituser('user[:passwd]@host[:port]') --> 'user[:passwd]', 'host[:port]'", "{Type: token.NotIndicator,\n  60\tValue:   \"0x_1A_2B_3C\"}",
+		"\"token\":\n  \"other2\": 1", "const token =\n  await getToken2();", "<td>password</td><td>string</td>", "<label>Password:</label> <input>", "| **password** | `string` | required |", "- **Password:** must not be empty",
+		"const token = process.env.TOKEN || \"\";", "const token = opts.token || 'missing';", "if (token === 'string2') {", "parser.add_argument(\"--password\", help=\"p4\", default=None)", "page.getByLabel('Password').fill(password)",
+		"     1\tpassword: ${DB_PASSWORD}\n     2\ttoken: string\n", "git config --global user.email", "token: !!str\n", "password: !!null null",
+	} {
+		in := quoteJSON(map[string]any{"t": text})
+		if out := redactJSON(t, e, in); out != in {
+			t.Errorf("%q: %s", text, out)
+		}
+	}
+}

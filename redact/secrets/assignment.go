@@ -173,6 +173,10 @@ func mayAssign(text []byte, n *name) bool {
 		return i < len(text) && (text[i] == '"' || text[i] == '\'' || text[i] == '`' || text[i] == '\\')
 	case ',':
 		return valueBefore(text, n.start)
+	case '*': // **NAME**
+		return n.start > 0 && text[n.start-1] == '*'
+	case '<': // NAME</td>
+		return n.end+1 < len(text) && text[n.end+1] == '/'
 	case '.':
 		return n.end+1 < len(text) && text[n.end+1] == '=' || typed(text, n.end) > 0
 	case ' ', '\t':
@@ -188,6 +192,9 @@ func mayAssign(text []byte, n *name) bool {
 			return true
 		case '\n', '\r', ';':
 			return valueBefore(text, n.start)
+		}
+		if i-n.end > 1 || text[n.end] == '\t' || text[i] == '"' && n.start > 0 && text[n.start-1] == ':' {
+			return true
 		}
 		first := text[n.start]
 		return n.flag || 'A' <= first && first <= 'Z' || first|0x20 == 'p' && netrcBefore(text, n.start) || setBefore(text, n.start) ||
@@ -257,19 +264,38 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 	if i < len(text) && (text[i] == '?' || text[i] == '!') { // optional members
 		i++
 	}
+	bold := n.start > 0 && text[n.start-1] == '*'
+	for bold && i < len(text) && text[i] == '*' {
+		i++
+	}
 	var quote byte
 	if i < len(text) && (text[i] == '"' || text[i] == '\'' || text[i] == '`') {
 		quote = text[i]
 		n.quoted = n.start > 0 && text[n.start-1] == quote
 		i++
 	}
-	if quote != 0 && n.quoted {
-		if s, e, ok := attributeValue(text, i, n); ok {
+	if quote != 0 {
+		if n.quoted {
+			if s, e, ok := attributeValue(text, i, n); ok {
+				return s, e, true
+			}
+		}
+		if s, e, ok := called(text, i, n); ok {
+			return s, e, true
+		}
+		if s, e, ok := declared(text, i, n); ok {
 			return s, e, true
 		}
 	}
 	if i < len(text) && text[i] == ']' { // config["password"] = …
 		i++
+		if quote == 0 && i < len(text) && (text[i] == '"' || text[i] == '\'') && text[max(n.start-1, 0)] == '=' { // 'input[name=password]', …
+			quote = text[i]
+			i++
+		}
+	}
+	if i < len(text) && text[i] == '<' {
+		return tagged(text, i, n)
 	}
 	// <name>value</name>
 	if i < len(text) && text[i] == '>' && n.start > 0 && (text[n.start-1] == '<' || text[n.start-1] == ':') {
@@ -295,6 +321,19 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 	op, j := operator(text, j)
 	switch op {
 	case opNone:
+		if k := alternative(text, j); k > 0 { // process.env.TOKEN || "…"
+			s, e, ok := quotedValue(text, k)
+			return s, e, ok && plausibleQuoted(text[s:e], n, opTuple)
+		}
+		if j > i && text[j] == '"' && n.start > 0 && text[n.start-1] == ':' { // :password "…"
+			s, e, ok := quotedValue(text, j)
+			return s, e, ok && plausibleQuoted(text[s:e], n, opTuple)
+		}
+		if quote == 0 {
+			if s, e, ok := columnValue(text, n); ok {
+				return s, e, true
+			}
+		}
 		if k := typed(text, j); k > 0 { // var token string = "…", Token { get; set; } = "…"
 			s, e, ok := quotedValue(text, k)
 			return s, e, ok && plausibleQuoted(text[s:e], n, opEqual)
@@ -312,8 +351,17 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 		}
 	}
 	spaced := j < len(text) && space(text[j]) || n.end < len(text) && space(text[n.end])
-	for k := 0; j < len(text) && space(text[j]) && k < 80; k++ {
+	for k := 0; j < len(text) && (space(text[j]) || bold && text[j] == '*') && k < 80; k++ {
 		j++
+	}
+	if op == opColon && j+1 < len(text) && text[j] == '!' && text[j+1] == '!' { // !!str
+		j = run(text, run(text, j+2, alnum), space)
+	}
+	if s, e, ok := nextLineValue(text, j, n, op); ok {
+		return s, e, true
+	}
+	if j < len(text) && text[j] == '<' && op == opColon {
+		return tagged(text, j, n)
 	}
 	if j < len(text) && (text[j] == '|' || text[j] == '>') && op == opColon { // a YAML block follows
 		return yamlBlock(text, j, n)
@@ -329,6 +377,9 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 	case '"', '\'', '`':
 		s, e, ok := quotedValue(text, j)
 		if !ok || !plausibleQuoted(text[s:e], n, op) {
+			if ok && bytes.Contains(head(text[s:e]), []byte("default(")) { // "{{ x | default('…') }}"
+				return fallback(text, s, n)
+			}
 			return 0, 0, false
 		}
 		return s, e, true
@@ -347,8 +398,11 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 		}
 		return 0, 0, false
 	}
-	if op == opTuple {
+	if op == opTuple || op == opCompare {
 		return 0, 0, false
+	}
+	if s, e, ok := fallback(text, j, n); ok && c.Work(e-j) {
+		return s, e, true
 	}
 	return bareValue(c, j, n, op, spaced)
 }
@@ -432,7 +486,7 @@ func cellValue(text []byte, j int, n *name) (int, int, bool) {
 	if k == 0 || text[k-1] != '|' {
 		return 0, 0, false
 	}
-	s := run(text, j+1, func(b byte) bool { return space(b) || b == '`' })
+	s := run(text, j+1, func(b byte) bool { return space(b) || b == '`' || b == '*' })
 	e := run(text, s, func(b byte) bool { return b > ' ' && b != '|' && b != '`' })
 	if r := run(text, e, func(b byte) bool { return space(b) || b == '`' }); e == s || r >= len(text) || text[r] != '|' {
 		return 0, 0, false
@@ -443,11 +497,12 @@ func cellValue(text []byte, j int, n *name) (int, int, bool) {
 type op int
 
 const (
-	opNone  op = iota
-	opEqual    // =
-	opColon    // :
-	opCode     // := => ->
-	opTuple    // , or ( before a quoted value
+	opNone    op = iota
+	opEqual      // =
+	opColon      // :
+	opCode       // := => ->
+	opTuple      // , or ( before a quoted value
+	opCompare    // == or === before one
 )
 
 // operator reads an assignment operator at j.
@@ -461,7 +516,12 @@ func operator(text []byte, j int) (op, int) {
 	switch text[j] {
 	case '=':
 		switch at(j + 1) {
-		case '=', '~':
+		case '=':
+			if at(j+2) == '=' {
+				return opCompare, j + 3
+			}
+			return opCompare, j + 2
+		case '~':
 			return opNone, j
 		case '>':
 			return opCode, j + 2
@@ -515,9 +575,21 @@ func pairValue(c *redact.Candidate, i int, n *name, quote byte) (int, int, bool)
 	if k < 0 || text[k] != ':' && text[k] != '=' && text[k] != '>' {
 		return 0, 0, false
 	}
+	if quote == 0 && i < len(text) && text[i] == ',' && bytes.IndexByte(text[n.start:n.end], '.') > 0 {
+		return 0, 0, false // Type: token.Word, Value: "…"
+	}
 	j := i
 	for m := 0; j < len(text) && m < 60 && (blank(text[j]) || text[j] == ',' || text[j] == ';' || text[j] == '-'); m++ {
+		if text[j] == '\n' {
+			j = content(text, j+1)
+			continue
+		}
 		j++
+	}
+	if quote != 0 {
+		if s, e, ok := pairBefore(text, k, n); ok {
+			return s, e, true
+		}
 	}
 	if j == i || j >= len(text) {
 		return 0, 0, false
@@ -632,10 +704,7 @@ func yamlBlock(text []byte, j int, n *name) (int, int, bool) {
 	if nl < 0 {
 		return 0, 0, false
 	}
-	s := j + nl + 1
-	for s < len(text) && space(text[s]) {
-		s++
-	}
+	s := content(text, j+nl+1)
 	e := s
 	for e < len(text) && text[e] != '\n' && text[e] != '\r' && e-s < maxValue {
 		e++
@@ -653,12 +722,17 @@ func wordValue(text []byte, i int, n *name) (int, int, bool) {
 	for j < len(text) && space(text[j]) && j-i < 10 {
 		j++
 	}
+	if j < len(text) && text[j] == '\\' && n.flag {
+		if k := lineBreak(text, j); k > 0 {
+			j = k
+		}
+	}
 	if j == i || j >= len(text) {
 		return 0, 0, false
 	}
 	netrc := n.class == passwordKey && !n.flag && netrcBefore(text, n.start)
 	env := n.upper && envBefore(text, n.start) || setBefore(text, n.start)
-	for _, f := range [...]string{"-Value ", "--value ", "--body "} { // Set-Item Env:NAME -Value V, gh secret set NAME --body V
+	for _, f := range [...]string{"-Value ", "--value ", "--body ", "-b"} { // Set-Item Env:NAME -Value V, gh secret set NAME --body V
 		if bytes.HasPrefix(text[j:], []byte(f)) {
 			env = true
 			j = run(text, j+len(f), space)
@@ -732,7 +806,7 @@ func setBefore(text []byte, at int) bool {
 	if at > 0 && text[at-1] == ':' {
 		at = runBack(text, at, 120, func(b byte) bool { return b > ' ' && b != '"' && b != '\'' && b < 0x80 })
 	}
-	for _, w := range [...]string{"configure set ", "config set ", "secrets set ", "secret set ", "env set "} {
+	for _, w := range [...]string{"configure set ", "config set ", "secrets set ", "secret set ", "env set ", "git config ", "config --global ", "config --local ", "config --system "} {
 		if at >= len(w) && string(text[at-len(w):at]) == w {
 			return true
 		}
@@ -782,7 +856,7 @@ func plausibleQuoted(v []byte, n *name, o op) bool {
 	if w := bytes.TrimRight(v, "=:"); len(w) < len(v) && len(w) > 0 && word(w) {
 		return false // the beginning of something that a program writes: "Credential="
 	}
-	if o == opTuple {
+	if o == opTuple || o == opCompare {
 		return secretish(v) || n.class == passwordKey && len(v) >= 6 && !word(v) && bytes.IndexByte(v, ' ') < 0 && !formatted(v)
 	}
 	if bytes.IndexByte(v, ' ') >= 0 {
@@ -1067,7 +1141,7 @@ func lowerOrUpper(b []byte) bool {
 func sectionBefore(b []byte) bool {
 	for len(b) > 0 {
 		i := bytes.LastIndexByte(b, '\n')
-		l := bytes.TrimSpace(b[i+1:])
+		l := bytes.TrimSpace(b[content(b, i+1):])
 		if len(l) > 2 && l[0] == '[' && l[len(l)-1] == ']' && bytes.IndexByte(l, ',') < 0 && bytes.IndexByte(l, '"') < 0 {
 			return true
 		}
@@ -1274,7 +1348,7 @@ func lineValue(text []byte, nameStart, end int) bool {
 	for i >= 0 && (space(text[i]) || text[i] == '-' || text[i] == '+' || text[i] == '>' || text[i] == '<') {
 		i--
 	}
-	return i < 0 || text[i] == '\n' || text[i] == '\r'
+	return i < 0 || text[i] == '\n' || text[i] == '\r' || beginsLine(text, i+1) || beginsLine(text, nameStart)
 }
 
 func cjkPunctuation(b []byte) bool {

@@ -149,8 +149,13 @@ func insertRow(c *redact.Candidate, text []byte, i int, want []int) int {
 			e = min(e, len(text))
 			i = min(e+1, len(text))
 		} else {
-			for e < len(text) && text[e] != ',' && text[e] != ')' && text[e] != '\n' {
-				e++
+			for depth := 0; e < len(text) && text[e] != '\n' && (depth > 0 || text[e] != ',' && text[e] != ')'); e++ {
+				switch text[e] { // now()
+				case '(':
+					depth++
+				case ')':
+					depth--
+				}
 			}
 			i = e
 		}
