@@ -107,6 +107,31 @@ func TestDurableProcessorRedactsBeforeItStores(t *testing.T) {
 	}
 }
 
+// A program's own uid is text like any other: one that a rule matches has the same
+// stand-in each time, one that says nothing stays.
+func TestDurableProcessorRedactsTheProgramsOwnUID(t *testing.T) {
+	o := newModelOutbox()
+	p := testProvider(NewDurableProcessor(o, WithRedaction(NewRedaction(fakeEngine{}, []byte("key")))))
+	uids := []string{"SECRET-1", "SECRET-1", "01J9ZK6Q4T", "FAIL-1", "PANIC-1", "WITHHOLD-1", "f47ac10b-58cc-4372-a567-0e02b2c3d479"}
+	for i, body := range []string{"fine", "FAIL", "PANIC"} {
+		for _, uid := range uids {
+			var r apilog.Record
+			r.SetBody(attribute.StringValue(body))
+			r.AddAttributes(attribute.String(KeyRecordUID, uid))
+			p.Logger("l").Emit(context.Background(), r)
+		}
+		got := o.records(t)[i*len(uids):]
+		for j, r := range got {
+			if stays := j == 2 || j == 6; stays != (r.UID == uids[j]) || len(r.UID) != 36 && !stays || holdsSecret(&r) {
+				t.Errorf("%s, %s: %s", body, uids[j], r.UID)
+			}
+		}
+		if got[0].UID != got[1].UID || got[0].UID == got[3].UID {
+			t.Errorf("%s: %s %s %s", body, got[0].UID, got[1].UID, got[3].UID)
+		}
+	}
+}
+
 func TestDurableProcessorStoresAMarkerOfWhatItCannotRedact(t *testing.T) {
 	o := newModelOutbox()
 	p := NewDurableProcessor(o, WithRedaction(NewRedaction(fakeEngine{}, nil)))

@@ -73,3 +73,20 @@ func uuid8(b []byte) string {
 	hex.Encode(s[24:36], u[10:16])
 	return string(s[:])
 }
+
+// isUUID tells the text form of a UUID.
+func isUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i, c := range []byte(s) {
+		if i == 8 || i == 13 || i == 18 || i == 23 {
+			if c != '-' {
+				return false
+			}
+		} else if !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
+			return false
+		}
+	}
+	return true
+}

@@ -253,8 +253,31 @@ func (d *Redaction) apply(r *Record) (why Reason) {
 
 func isReserved(kv attribute.KeyValue) bool { return reserved(string(kv.Key)) }
 
+// uid returns a uid that a program has given its record, or where a rule matches
+// it or it cannot be judged, the keyed one that stands for it.
+func (d *Redaction) uid(uid string) (judged string) {
+	if isUUID(uid) {
+		return uid
+	}
+	mac := hmac.New(sha256.New, d.key)
+	mac.Write([]byte("otel-bridge/log-uid/1\x00"))
+	mac.Write([]byte(uid))
+	token := uuid8(mac.Sum(nil))
+	defer func() {
+		if recover() != nil {
+			judged = token
+		}
+	}()
+	var f Findings
+	if text, err := d.engine.Text(nil, uid, &f); err != nil || f.Withhold || string(text) != uid {
+		return token
+	}
+	return uid
+}
+
 // applyLog redacts what only the records of programs have.
 func (d *Redaction) applyLog(r *Record, f *Findings) Reason {
+	r.UID = d.uid(r.UID)
 	log := *r.Log
 	var err error
 	if log.SeverityText, err = d.text(log.SeverityText, f); err != nil {
@@ -286,6 +309,9 @@ func (d *Redaction) marker(m *Record) (out *Record) {
 		}
 	}()
 	m.Policy = d.policy
+	if m.Channel == ChannelLog {
+		m.UID = d.uid(m.UID)
+	}
 	var f Findings
 	typ, err := d.text(m.Type, &f)
 	if err != nil || typ != m.Type || f.Withhold {
