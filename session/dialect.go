@@ -58,7 +58,6 @@ type Dialect struct {
 	movedRepairs     bool     // relations: ids of repairs keep an older seq
 	restartTurns     bool     // relations: a restart may leave a turn open
 	ownCatalog       bool     // relations: a child stands in the catalog once
-	headLeads        bool     // relations: no system message without one at the head, which no compaction shadows
 }
 
 // Source names who owns a message: the members kind and, up to version 3 for
@@ -110,7 +109,7 @@ var dialects = [MaxVersion + 1]Dialect{
 		surface:      []string{TypeSystemMessage, TypeDeveloperMessage, TypeUserMessage, TypeAssistantMessage, TypeToolResult},
 		replaceStart: "startSeq", replaceEnd: "endSeq", systemHead: true, rowChecks: true,
 		toolRole: true, sealsForks: true,
-		stepTypes: []string{TypeAssistantAttempt}, movedRepairs: true, ownCatalog: true, headLeads: true,
+		stepTypes: []string{TypeAssistantAttempt}, movedRepairs: true, ownCatalog: true,
 		ptcStart: "tool/ptc-dispatch-start", ptcEnd: "tool/ptc-dispatch",
 		retired:       []string{"tool/code-dispatch-start", "tool/code-dispatch"},
 		systemSource:  Source{Kind: "system-prompt"},

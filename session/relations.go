@@ -941,7 +941,7 @@ func (j *judgement) span() {
 			j.found(CodeCompactionSpan, "shadowedSeqs are not the nodes of shadowedRange")
 			return
 		}
-		if seq == r.head && r.d.headLeads {
+		if seq == r.head {
 			j.found(CodeSystemHead, "a compaction shadows the system head")
 		}
 	}
@@ -988,7 +988,7 @@ func (j *judgement) surface() {
 	}
 	seq := ev.Seq
 	system := ev.Type == TypeSystemMessage
-	if system && len(r.surface) > 0 && r.head < 0 && r.d.headLeads {
+	if system && len(r.surface) > 0 && r.head < 0 {
 		j.found(CodeSystemHead, "the first node is no system message")
 	}
 	if !ev.SurfaceOp.Replace {

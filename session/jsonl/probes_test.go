@@ -142,9 +142,11 @@ func TestAcceptanceProbes(t *testing.T) {
 			seq := string(session.Member([]byte(row), "seq"))
 			return more(strings.Replace(row, `"seq":`+seq, `"seq":%d`, 1))(s)
 		}, "", byLedger},
-		// Relations of version 4 only (DSH-SEMANTICS §3.8).
-		{"system message without a head", headless(3, `"plugin","plugin":"p"`), unchanged, accepted, ""},
+		// The published restorer of version 3 (dsh-session-format-v2-to-v3 0.1.5-alpha.1)
+		// refuses these two as well.
+		{"system message without a head", headless(3, `"plugin","plugin":"p"`), unchanged, byLedger, ""},
 		{"system message without a head", headless(4, `"system-prompt"`), unchanged, "", byLedger},
+		{"compaction over the system head", "", more(`{"type":"compaction/prune","seq":%d,"time":1,"data":{"shadowedRange":{"start":75,"end":75},"shadowedSeqs":[75],"shadowedTokenCount":0}}`), byLedger, byLedger},
 		// The reference leaves this to its projection, which is built in here.
 		{"image/offload with a bad index", "", more(`{"type":"image/offload","seq":%d,"time":1,"data":{"targets":[{"seq":9,"imageIndexes":[7]}]}}`), "", byLedger},
 		{"tool addition without headerSeq", nativeV4, one(`"headerSeq":`, `"x":`), "", byReader},
