@@ -147,8 +147,13 @@ func (p *Pipeline) consent(in *telemetry.Installation) error {
 		}
 	}
 	last, lastPolicy, err := in.Start(p.cfg.Mode, policy)
-	if err != nil {
+	if err != nil && last != p.cfg.Mode {
 		return err
+	}
+	if err != nil {
+		// Only that the policy has changed is told by this note, and what waits on a
+		// full disk has to go out for there to be room.
+		p.log.Warn("the redaction policy could not be noted; that it has changed is told again at the next start", "error", err)
 	}
 	if last != p.cfg.Mode && last != telemetry.Disabled {
 		p.log.Info("the mode is another than at the last start", "before", last.String(), "now", p.cfg.Mode.String())

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// smallDisk gives the rig's data directory a disk of so many MiB, and returns what
+// leaves no byte of it.
+func (r *rig) smallDisk(mebibytes string) (fill func(), room func()) {
+	r.t.Helper()
+	disk := filepath.Join(r.dir, "disk")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size="+mebibytes+"m,mode=0700"); err != nil {
+		r.t.Skipf("needs root to mount a tmpfs: %v", err)
+	}
+	r.t.Cleanup(func() {
+		r.kill()
+		if err := syscall.Unmount(disk, 0); err != nil {
+			r.t.Error(err)
+		}
+	})
+	if err := os.Symlink(disk, r.data()); err != nil {
+		r.t.Fatal(err)
+	}
+	ballast := filepath.Join(disk, "ballast")
+	fill = func() {
+		r.t.Helper()
+		f, err := os.Create(ballast)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for err == nil {
+			_, err = f.Write(make([]byte, 4096))
+		}
+		if err := f.Close(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return fill, func() {
+		r.t.Helper()
+		if err := os.Remove(ballast); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// A start under another policy on a disk without room delivers what waits there: it
+// is what will make room. That the policy has changed is told when there is some.
+func TestAnotherPolicyStartsOnAFullDisk(t *testing.T) {
+	r := newRig(t, "shutdown_timeout: 1s")
+	fill, room := r.smallDisk("14")
+	down, err := receiverBehavior("503")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.srv.SetBehavior(down)
+	r.write(r.path("a"), head("a"), rows(0, 200))
+	r.start()
+	r.awaitMetric(`otel_bridge_events_total{outcome="exported"}`, 201)
+	r.stop()
+
+	fill()
+	r.configure("shutdown_timeout: 1s", "redact: { policies: [builtin:secrets] }")
+	r.srv.SetBehavior(accept)
+	r.start()
+	r.awaitEvents("a", 200)
+	r.awaitLog("the redaction policy could not be noted")
+	r.stop()
+
+	room()
+	r.start()
+	r.awaitLog("the redaction policy is another than at the last start")
+	r.poll("the change is told", func() bool { return r.ops("bridge.policy_changed", "") > 0 })
+	r.stop()
+	r.once("a", 200)
+}
