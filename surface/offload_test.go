@@ -144,6 +144,26 @@ func TestImageIsOffloadedOnceAndAReplacedNodeLosesItsProjection(t *testing.T) {
 	}
 }
 
+// Up to version 2 image/offload is a type like any other that is not known: one
+// that may be passed over changes nothing, whatever its payload is.
+func TestImageOffloadMeansNothingBeforeVersion3(t *testing.T) {
+	for version := range 3 {
+		for _, data := range []string{`{}`, targets(`[{"seq":0,"imageIndexes":[0]}]`)} {
+			var l ledger
+			l.add(typeUser, appendOp(), userContent(`[`+shown+`]`))
+			l.add(typeOffload, nil, data).Ignorable = true
+			v := NewView(&l, dialect(t, version))
+			m, _, err := v.Message(0)
+			if err != nil || string(m.Message) != userContent(`[`+shown+`]`) {
+				t.Errorf("v%d %s: %s, %v", version, data, m.Message, err)
+			}
+			if s, err := v.Surface(); err != nil || s.ContentGeneration() != 0 {
+				t.Errorf("v%d %s: %v", version, data, err)
+			}
+		}
+	}
+}
+
 func TestImageOffloadNeedsItsProjection(t *testing.T) {
 	s := New(dialect(t, 4), WithProjections())
 	mustFold(t, s, &session.Event{Type: typeUser, SurfaceOp: appendOp(), Data: json.RawMessage(userContent(`[` + shown + `]`))})

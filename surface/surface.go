@@ -195,7 +195,9 @@ func (s *Surface) judge(ev *session.Event) error {
 	isSurface := s.isSurface(ev.Type)
 	proj, projAt := s.projection(ev.Type)
 	if !isSurface {
-		if ev.Ignorable && proj == nil && !s.known(ev.Type) {
+		// A projection makes its type known, but for the built-in one: image/offload
+		// means nothing to the versions that came before it.
+		if ev.Ignorable && !s.known(ev.Type) && (proj == nil || ev.Type == typeOffload) {
 			p.seq, p.pending = ev.Seq, true
 			return nil
 		}
