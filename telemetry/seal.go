@@ -363,25 +363,34 @@ type EntryKey struct {
 }
 
 // Discarding is to be called before an operator gives up entries of the outbox:
-// the summaries of their spans say so then, as far as they are not made yet. The
-// error is the outbox's.
+// the summaries of their spans say so then, as far as they are not made yet. Those
+// that are not given up after all are to be Kept. The error is the outbox's.
 func (t *Trail) Discarding(ctx context.Context, entries []EntryKey) error {
+	return t.noteDiscarded(ctx, entries, addRange)
+}
+
+// Kept takes back what Discarding has noted of entries. The error is the outbox's.
+func (t *Trail) Kept(ctx context.Context, entries []EntryKey) error {
+	return t.noteDiscarded(ctx, entries, removeRange)
+}
+
+func (t *Trail) noteDiscarded(ctx context.Context, entries []EntryKey, change func([]seqRange, seqRange) []seqRange) error {
 	o := t.outbox
-	gone := map[string][]seqRange{}
+	events := map[string][]seqRange{}
 	for _, e := range entries {
 		if k, ok := ParseEventKey(e.Key); ok && strings.HasPrefix(e.Stream, cursorPrefix) {
-			gone[e.Stream] = addRange(gone[e.Stream], seqRange{k.Incarnation, k.Seq, k.Seq})
+			events[e.Stream] = addRange(events[e.Stream], seqRange{k.Incarnation, k.Seq, k.Seq})
 		}
 	}
 	var b outbox.Batch
-	for stream, more := range gone {
+	for stream, more := range events {
 		v, _ := o.Cursor(discardPrefix + stream)
 		all, err := decodeRanges(v)
 		if err != nil {
 			return err
 		}
 		for _, r := range more {
-			all = addRange(all, r)
+			all = change(all, r)
 		}
 		b.Cursors = append(b.Cursors, outbox.Cursor{Key: discardPrefix + stream, Value: encodeRanges(all)})
 	}
@@ -403,6 +412,24 @@ func addRange(list []seqRange, r seqRange) []seqRange {
 		return list
 	}
 	return append(list, r)
+}
+
+// removeRange takes a range out of those that are there.
+func removeRange(list []seqRange, r seqRange) []seqRange {
+	var out []seqRange
+	for _, l := range list {
+		if l.incarnation != r.incarnation || l.to < r.from || r.to < l.from {
+			out = append(out, l)
+			continue
+		}
+		if l.from < r.from {
+			out = append(out, seqRange{l.incarnation, l.from, r.from - 1})
+		}
+		if r.to < l.to {
+			out = append(out, seqRange{l.incarnation, r.to + 1, l.to})
+		}
+	}
+	return out
 }
 
 // splitRanges takes what an operator has given up apart: of a span that ends at to,

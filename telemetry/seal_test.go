@@ -272,6 +272,38 @@ func TestSealingTellsOutcomesApartSignsAndLinksOncePerSpan(t *testing.T) {
 	}
 }
 
+func TestWhatIsKeptIsNotNotedAsDiscarded(t *testing.T) {
+	o := newModelOutbox()
+	trail := testCapture(t, o, nil).Trail()
+	stream := cursorPrefix + "s"
+	entries := func(incarnation uint32, seqs ...int64) (out []EntryKey) {
+		for _, seq := range seqs {
+			out = append(out, EntryKey{stream, EventKey{"s", incarnation, seq}.append(nil)})
+		}
+		return out
+	}
+	for _, step := range []struct {
+		do      func(context.Context, []EntryKey) error
+		entries []EntryKey
+		want    []seqRange
+	}{
+		{trail.Discarding, entries(0, 1, 2, 3, 4, 7), []seqRange{{0, 1, 4}, {0, 7, 7}}},
+		{trail.Discarding, entries(1, 3), []seqRange{{0, 1, 4}, {0, 7, 7}, {1, 3, 3}}},
+		{trail.Kept, entries(0, 3, 5), []seqRange{{0, 1, 2}, {0, 4, 4}, {0, 7, 7}, {1, 3, 3}}},
+		{trail.Kept, entries(0, 1, 2, 4), []seqRange{{0, 7, 7}, {1, 3, 3}}},
+		{trail.Kept, entries(1, 3), []seqRange{{0, 7, 7}}},
+		{trail.Kept, entries(0, 7), nil},
+	} {
+		if err := step.do(t.Context(), step.entries); err != nil {
+			t.Fatal(err)
+		}
+		v, _ := o.Cursor(discardPrefix + stream)
+		if got, err := decodeRanges(v); err != nil || !slices.Equal(got, step.want) {
+			t.Errorf("%v %v, want %v", got, err, step.want)
+		}
+	}
+}
+
 func TestSummaryIsMadeOnceWhateverCrashes(t *testing.T) {
 	in := NewInstallation()
 	for _, after := range []bool{false, true} {

@@ -5,11 +5,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,6 +64,61 @@ func TestOperatorsHoldIsSaidToBeOne(t *testing.T) {
 	r.stop()
 	if r.logs("not understood") > 0 {
 		t.Errorf("the log speaks of a ledger that is not understood\n%s", r.log.bytes())
+	}
+}
+
+// What an operator's mistyped command did not give up is not attested as discarded.
+func TestSummariesSayDiscardedOfWhatWasDiscarded(t *testing.T) {
+	r := newRig(t)
+	unavailable, err := receiverBehavior("503")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.srv.SetBehavior(unavailable)
+	r.write(r.path("s"), head("s"), rows(0, 5))
+	r.start()
+	ids := map[float64]string{} // by seq
+	r.poll("the records", func() bool {
+		for line := range strings.Lines(r.operate("outbox", "list", "--output", "json")) {
+			var e struct {
+				ID     json.Number
+				Record struct{ Attributes map[string]any }
+			}
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			if seq, ok := e.Record.Attributes["event.seq"].(float64); ok {
+				ids[seq] = e.ID.String()
+			}
+		}
+		return len(ids) == 6
+	})
+	if code, _, errs := command("outbox", "discard", ids[2], ids[3], "999999", "--data-dir", r.data()); code != 1 || !bytes.Contains(errs, []byte("no such entry")) {
+		t.Fatalf("exit code %d\n%s", code, errs)
+	}
+	r.operate("outbox", "discard", ids[3])
+	r.srv.SetBehavior(accept)
+	r.operate("outbox", "status")
+	r.awaitEvents("s", 5)
+	r.stop()
+	if got := r.seqs("s"); !slices.Equal(got, []int64{0, 1, 2, 4, 5}) {
+		t.Errorf("events %v", got)
+	}
+	outcome := map[int64]any{}
+	for _, rec := range r.received() {
+		if rec.Attrs["otel_bridge.op"] != "session.summary" {
+			continue
+		}
+		for _, run := range rec.Body.(map[string]any)["runs"].([]any) {
+			run := run.(map[string]any)
+			for seq := run["from"].(int64); seq <= run["to"].(int64); seq++ {
+				outcome[seq] = run["outcome"]
+			}
+		}
+	}
+	want := map[int64]any{0: "delivered", 1: "delivered", 2: "delivered", 3: "discarded", 4: "delivered", 5: "delivered"}
+	if !maps.Equal(outcome, want) {
+		t.Errorf("outcomes %v", outcome)
 	}
 }
 

@@ -127,47 +127,27 @@ func ActOnOutbox(ctx context.Context, o OutboxWriter, trail *telemetry.Trail, re
 	if req.Op == OutboxDiscard && req.Damaged {
 		return giveUp(ctx, o, trail, req, emit)
 	}
-	n := len(req.IDs)
-	every := func(outbox.Info) bool { return true }
-	known := func(i outbox.Info) bool { return i.Quarantine != nil && i.Quarantine.Outcome != outbox.OutcomeUnknown }
+	act, all, err := actionOf(o, req)
+	if err != nil {
+		return err
+	}
 	var acted affected
-	var err error
-	if trail != nil && req.All != (n > 0) {
-		want := every
-		if req.Op == OutboxRetry {
-			want = known
-		}
-		if acted, err = affectedBy(o, req, want); err != nil {
+	givesUp := req.Op == OutboxDiscard || req.Op == OutboxDrop
+	if trail != nil {
+		if acted, err = affectedBy(o, req, all); err != nil {
 			return err
 		}
-		if req.Op == OutboxDiscard || req.Op == OutboxDrop {
+		if givesUp {
 			if err := trail.Discarding(ctx, acted.keys); err != nil {
 				return err
 			}
 		}
 	}
-	switch {
-	case req.All == (n > 0):
-		return errors.New("either ids are named, or all")
-	case req.Op == OutboxSend && req.All:
-		n, err = o.SendHeld(every)
-	case req.Op == OutboxSend:
-		err = o.Send(req.IDs...)
-	case req.Op == OutboxDiscard && req.All:
-		n, err = o.DiscardHeld(every)
-	case req.Op == OutboxDiscard:
-		err = o.Discard(req.IDs...)
-	case req.Op == OutboxRetry && req.All:
-		// What the receiver may have taken is retried by name only.
-		n, err = o.RetryAll(known)
-	case req.Op == OutboxRetry:
-		err = o.Retry(req.IDs...)
-	case req.Op == OutboxDrop && !req.All:
-		err = o.Drop(req.IDs...)
-	default:
-		return fmt.Errorf("unknown operation %q", req.Op)
-	}
+	n, err := act()
 	if err != nil {
+		if trail != nil && givesUp {
+			err = errors.Join(err, kept(ctx, o, trail, req, all))
+		}
 		return err
 	}
 	if trail != nil {
@@ -176,6 +156,45 @@ func ActOnOutbox(ctx context.Context, o OutboxWriter, trail *telemetry.Trail, re
 		}
 	}
 	return emit(Count{n})
+}
+
+// actionOf is what does an operation and counts the entries that it changes, and
+// which of those in the state that it is for are all.
+func actionOf(o OutboxWriter, req OutboxRequest) (act func() (int, error), all func(outbox.Info) bool, err error) {
+	all = func(outbox.Info) bool { return true }
+	named := func(do func(...outbox.ID) error) (func() (int, error), func(outbox.Info) bool, error) {
+		return func() (int, error) { return len(req.IDs), do(req.IDs...) }, all, nil
+	}
+	switch {
+	case req.All == (len(req.IDs) > 0):
+		return nil, nil, errors.New("either ids are named, or all")
+	case req.Op == OutboxSend && req.All:
+		return func() (int, error) { return o.SendHeld(all) }, all, nil
+	case req.Op == OutboxSend:
+		return named(o.Send)
+	case req.Op == OutboxDiscard && req.All:
+		return func() (int, error) { return o.DiscardHeld(all) }, all, nil
+	case req.Op == OutboxDiscard:
+		return named(o.Discard)
+	case req.Op == OutboxRetry && req.All:
+		// What the receiver may have taken is retried by name only.
+		all = func(i outbox.Info) bool { return i.Quarantine != nil && i.Quarantine.Outcome != outbox.OutcomeUnknown }
+		return func() (int, error) { return o.RetryAll(all) }, all, nil
+	case req.Op == OutboxRetry:
+		return named(o.Retry)
+	case req.Op == OutboxDrop && !req.All:
+		return named(o.Drop)
+	}
+	return nil, nil, fmt.Errorf("unknown operation %q", req.Op)
+}
+
+// kept says which entries are still there that were to be given up.
+func kept(ctx context.Context, o OutboxWriter, trail *telemetry.Trail, req OutboxRequest, all func(outbox.Info) bool) error {
+	left, err := affectedBy(o, req, all)
+	if err != nil {
+		return err
+	}
+	return trail.Kept(ctx, left.keys)
 }
 
 // giveUp ends the reports of what is damaged and was not captured again.
@@ -211,7 +230,7 @@ type affected struct {
 }
 
 // affectedBy looks for them, in one pass over what is not delivered.
-func affectedBy(o OutboxWriter, req OutboxRequest, every func(outbox.Info) bool) (affected, error) {
+func affectedBy(o OutboxWriter, req OutboxRequest, all func(outbox.Info) bool) (affected, error) {
 	states := []outbox.State{outbox.Held}
 	switch {
 	case req.Op == OutboxRetry || req.Op == OutboxDrop:
@@ -225,7 +244,7 @@ func affectedBy(o OutboxWriter, req OutboxRequest, every func(outbox.Info) bool)
 	}
 	var a affected
 	err := o.ScanStates(func(i outbox.Info) bool {
-		if !ids[i.ID] && !(req.All && every(i)) {
+		if !ids[i.ID] && !(req.All && all(i)) {
 			return true
 		}
 		a.keys = append(a.keys, telemetry.EntryKey{Stream: i.Stream, Key: append([]byte(nil), i.Key...)})
