@@ -101,7 +101,9 @@ func findAssignment(c *redact.Candidate) {
 	if n.end-n.start < 2 || n.end-n.start > 64 || longWord(text[n.start:n.end]) {
 		return
 	}
-	if !mayAssign(text, &n) {
+	may := mayAssign(text, &n)
+	border, column := cellBorder(text, &n)
+	if !may && !column {
 		return
 	}
 	// "API key", "access token" are written apart as well.
@@ -126,8 +128,14 @@ func findAssignment(c *redact.Candidate) {
 			break
 		}
 	}
-	s, e, ok := assigned(c, &n)
+	s, e, ok := 0, 0, false
+	if may {
+		s, e, ok = assigned(c, &n)
+	}
 	if !ok {
+		if column && (n.class == passwordKey || n.class == tokenKey) {
+			findColumn(c, &n, border)
+		}
 		return
 	}
 	if c.Joined() {
@@ -357,6 +365,14 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 	if op == opColon && j+1 < len(text) && text[j] == '!' && text[j+1] == '!' { // !!str
 		j = run(text, run(text, j+2, alnum), space)
 	}
+	if op == opCode { // string(9) "…", of var_dump
+		if k := run(text, j, blankByte); bytes.HasPrefix(text[k:], []byte("string(")) {
+			if k = run(text, k+len("string("), decimal); k+2 < len(text) && text[k] == ')' && text[k+1] == ' ' && text[k+2] == '"' {
+				s, e, ok := quotedValue(text, k+2)
+				return s, e, ok && plausibleQuoted(text[s:e], n, opTuple)
+			}
+		}
+	}
 	if s, e, ok := nextLineValue(text, j, n, op); ok {
 		return s, e, true
 	}
@@ -444,6 +460,12 @@ func typeByte(b byte) bool {
 // quote.
 func attributeValue(text []byte, i int, n *name) (int, int, bool) {
 	before := text[max(0, n.start-16) : n.start-1]
+	if bytes.HasSuffix(before, []byte("name=")) { // a part of a form
+		if k := run(text, i, func(b byte) bool { return b == '\r' || b == '\n' }); k-i >= 2 && bytes.Count(text[i:k], []byte{'\n'}) == 2 {
+			e := lineEnd(text, k)
+			return k, e, e > k && plausibleQuoted(text[k:e], n, opEqual)
+		}
+	}
 	if i < len(text) && text[i] == '>' && bytes.HasSuffix(before, []byte{'='}) {
 		j := bytes.IndexByte(text[i:min(len(text), i+maxValue)], '<')
 		if j < 0 || i+j+1 >= len(text) || text[i+j+1] != '/' {
@@ -629,7 +651,7 @@ func pairValue(c *redact.Candidate, i int, n *name, quote byte) (int, int, bool)
 		e--
 	}
 	v := head(text[j:e])
-	return j, e, len(v) >= 4 && !shape.Placeholder(v) && !call(v) && !word(v) && v[0] != '{' && v[0] != '[' && v[0] != '`' && !pathLike(v)
+	return j, e, len(v) >= 4 && !shape.Placeholder(v) && !call(v) && !word(v) && v[0] != '{' && v[0] != '[' && v[0] != '`' && !pathLike(v) && !(bytes.IndexByte(v, ' ') > 0 && (sentence(v) || bytes.Contains(v, []byte(" | "))))
 }
 
 // quotedValue finds the end of the quoted text at j, on its line, or where the

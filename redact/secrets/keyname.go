@@ -228,7 +228,8 @@ func (w *words) class(i, n int) int {
 	}
 	switch string(word) {
 	case "password", "passwd", "pwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "contrasena", "senha", "userpass",
-		"dbpass", "dbpassword", "mypassword", "userpassword", "passwords", "pw", "pgpassword", "rootpassword", "adminpassword", "storepass", "keypass":
+		"dbpass", "dbpassword", "mypassword", "userpassword", "passwords", "pw", "pgpassword", "rootpassword", "adminpassword", "storepass", "keypass",
+		"sshpass", "requirepass", "smtppass", "mailpass", "ftppass", "mysqlpass", "dbpwd", "userpwd", "adminpwd", "rootpwd":
 		return passwordKey
 	case "pass":
 		if i == n-1 && i > 0 {

@@ -56,11 +56,14 @@ func sqlRule() redact.Rule {
 	return redact.Rule{
 		ID:          "bridge-sql-value",
 		Description: "The value for a column named like a secret in INSERT INTO … (columns) VALUES (…), and IDENTIFIED BY '…', SET PASSWORD … = '…'.",
-		Literals:    []string{"insert into", "replace into", "identified by", "set password"},
+		Literals:    []string{"insert into", "replace into", "identified by", "set password", "identified with", "from stdin"},
 		Find: func(c *redact.Candidate) {
-			if c.Text()[c.End()-1]|0x20 == 'o' {
+			switch c.Text()[c.End()-1] | 0x20 {
+			case 'o':
 				findInsert(c)
-			} else {
+			case 'n':
+				findCopy(c)
+			default:
 				findAccount(c)
 			}
 		},
@@ -77,6 +80,13 @@ func findAccount(c *redact.Candidate) {
 			return
 		}
 		i += eq + 1
+	}
+	if text[i-1]|0x20 == 'h' { // IDENTIFIED WITH plugin BY 'V'
+		by := bytes.Index(bytes.ToLower(text[i:min(len(text), i+80)]), []byte(" by "))
+		if by < 0 {
+			return
+		}
+		i += by + len(" by ")
 	}
 	i = run(text, i, blankByte)
 	if len(text)-i > 9 && bytes.EqualFold(text[i:i+8], []byte("password")) {
@@ -103,14 +113,7 @@ func findInsert(c *redact.Candidate) {
 	if stop < 0 || text[i+stop] == '(' {
 		return
 	}
-	var want []int
-	for n, col := range bytes.Split(text[i:i+stop], []byte{','}) {
-		col = bytes.Trim(col, " \t\r\n\"'`[]")
-		k := classifyKey(col)
-		if k == passwordKey || k == tokenKey || bytes.Contains(bytes.ToLower(col), []byte("password_hash")) || bytes.Contains(bytes.ToLower(col), []byte("passwordhash")) {
-			want = append(want, n)
-		}
-	}
+	want := secretColumns(text[i : i+stop])
 	i = run(text, i+stop+1, blankByte)
 	if len(want) == 0 || len(text)-i < 7 || !bytes.EqualFold(text[i:i+6], []byte("values")) {
 		return
@@ -125,6 +128,61 @@ func findInsert(c *redact.Candidate) {
 		i = run(text, i+1, blankByte)
 	}
 	c.Skip(i)
+}
+
+// secretColumns are the places of the columns whose names mean a secret.
+func secretColumns(list []byte) (want []int) {
+	for n, col := range bytes.Split(list, []byte{','}) {
+		col = bytes.Trim(col, " \t\r\n\"'`[]")
+		k := classifyKey(col)
+		if k == passwordKey || k == tokenKey || bytes.Contains(bytes.ToLower(col), []byte("password_hash")) || bytes.Contains(bytes.ToLower(col), []byte("passwordhash")) {
+			want = append(want, n)
+		}
+	}
+	return want
+}
+
+// findCopy reads the rows behind COPY … (columns) FROM stdin;, tabs between
+// them, up to a line of \.
+func findCopy(c *redact.Candidate) {
+	text := c.Text()
+	lo := max(0, c.Start()-4096)
+	open := bytes.LastIndexByte(text[lo:c.Start()], '(')
+	if open < 0 || !c.Work(c.Start()-lo-open) || !bytes.Contains(bytes.ToLower(text[max(lo, lo+open-200):lo+open]), []byte("copy ")) {
+		return
+	}
+	list := text[lo+open+1 : c.Start()]
+	end := bytes.IndexByte(list, ')')
+	nl := bytes.IndexByte(text[c.End():min(len(text), c.End()+80)], '\n')
+	if end < 0 || nl < 0 {
+		return
+	}
+	want := secretColumns(list[:end])
+	for i := c.End() + nl + 1; len(want) > 0 && i < len(text) && !bytes.HasPrefix(text[i:], []byte(`\.`)); {
+		stop := lineEnd(text, i)
+		if stop == i || !c.Work(stop-i) {
+			break
+		}
+		at := i
+		for n := 0; at < stop; n++ {
+			e := bytes.IndexByte(text[at:stop], '\t')
+			if e < 0 {
+				e = stop - at
+			}
+			for _, w := range want {
+				if v := text[at : at+e]; w == n && len(v) > 2 && string(v) != `\N` && !shape.Placeholder(v) {
+					c.Emit(at, at+e)
+				}
+			}
+			at += e + 1
+		}
+		c.Skip(stop)
+		i = run(text, stop, func(b byte) bool { return blank(b) && b != '\n' })
+		if i >= len(text) || text[i] != '\n' {
+			break
+		}
+		i++
+	}
 }
 
 // insertRow reads one row of values and returns the position behind it.
