@@ -368,7 +368,7 @@ func (x *Decoder) envelope(e *envelope, ev *Event, known *EventType) error {
 		}
 		ev.SourceEventSeqs = x.seqs
 	}
-	if ev.Type == TypeEndSeed && KindOf(e.data) != KindObject {
+	if ev.Type == TypeEndSeed && !x.d.seedLength && KindOf(e.data) != KindObject {
 		return e.fail(CodeEndSeed, "want an object")
 	}
 	ev.Data = json.RawMessage(e.data)

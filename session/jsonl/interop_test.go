@@ -290,7 +290,12 @@ func TestInteropDSHAndRecoverAgreeOnTornFiles(t *testing.T) {
 				}
 				rows := bytes.SplitAfter(body, []byte("\n"))
 				for i := 0; i < len(rows)-1; i += 1 + len(rows)/12 {
-					for kind, bad := range map[string][]byte{"garbled": []byte("{\n"), "missing": nil, "empty": []byte("\n"), "doubled": append(bytes.Clone(rows[i]), rows[i]...)} {
+					for kind, bad := range map[string][]byte{
+						"garbled": []byte("{\n"), "missing": nil, "empty": []byte("\n"), "doubled": append(bytes.Clone(rows[i]), rows[i]...),
+						"with no time":    bytes.Replace(rows[i], []byte(`,"time":`), []byte(`,"when":`), 1),
+						"with no seq":     bytes.Replace(rows[i], []byte(`,"seq":`), []byte(`,"no":`), 1),
+						"with more in it": append([]byte(`{"x":1,`), rows[i][1:]...),
+					} {
 						add(fmt.Sprint(name, " ", kind, " ", i), base, func(header []byte) []byte {
 							parts := append([][]byte{}, rows...)
 							parts[i] = bad

@@ -19,7 +19,8 @@ import (
 // decides: if any of them is a turn/end, committed work would be lost and the
 // file is refused (Err); also if any of them is something that the format
 // generation refuses outright. If none is, the rest is a torn tail (Tail), and
-// Err is nil.
+// Err is nil. In versions 0 and 1 a row that has the next seq and is no event
+// otherwise refuses the file at once.
 //
 // In a compressed file only an incomplete last frame can be torn: a complete one
 // that is damaged, or has a row that is not accepted, refuses the file.
@@ -183,19 +184,23 @@ func (r *Reader) setTail(at place, cause error) {
 // finish ends a prefix that was accepted: header and markers have to agree.
 func (r *Reader) finish() {
 	r.done = true
-	if r.err != nil || r.d.HasSeedLength() {
+	if r.err != nil {
 		return
 	}
-	code := session.Code("")
+	refuse := func(code session.Code, why string) {
+		r.err = &CorruptError{File: r.text.path, Code: code, Err: errors.New(why)}
+	}
+	const disagree = "the header's isSeeded and the inherited session/end-seed have to agree"
 	switch {
+	case r.d.HasSeedLength():
+		if r.InheritedCount() > r.rows.seq {
+			refuse(session.CodeMarkerMissing, "the header's seedLength counts more inherited events than there are")
+		}
 	case r.header.IsSeeded && r.cut < 0:
-		code = session.CodeMarkerMissing
+		refuse(session.CodeMarkerMissing, disagree)
 	case !r.header.IsSeeded && r.cut >= 0:
-		code = session.CodeMarkerUnexpected
-	default:
-		return
+		refuse(session.CodeMarkerUnexpected, disagree)
 	}
-	r.err = &CorruptError{File: r.text.path, Code: code, Err: errors.New("the header's isSeeded and the inherited session/end-seed have to agree")}
 }
 
 // marks tells whether ev is an inherited marker.
@@ -250,11 +255,16 @@ func (r *Reader) rejected(row []byte, ln line, cause error) {
 	}
 }
 
-// installed tells a refusal that is not the codec's: the codec of a generation
+// installed tells a refusal that is not the codec's. The codec of a generation
 // knows a fixed set of types, and takes a row of any other type whatever surface
 // fields it has. That such a type may carry none is known where it is installed,
-// which is when the codec has accepted the row: it refuses the file.
+// which is when the codec has accepted the row: it refuses the file. And in
+// versions 0 and 1 the codec takes any object that has the next seq: the rest of
+// its envelope is judged when a session is made of the file.
 func (r *Reader) installed(de *session.DecodeError) bool {
+	if r.d.StreamsAsChunks() && de.Seq == r.rows.seq && de.Stage == session.StageEnvelope && de.Code != session.CodeRowRun {
+		return true
+	}
 	if de.Code != session.CodeSurfaceOpForbidden && de.Code != session.CodeSourcesForbidden {
 		return false
 	}

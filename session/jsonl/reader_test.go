@@ -254,6 +254,57 @@ func flip(b []byte, at int) []byte {
 	return b
 }
 
+// The last row of a file is a whole line and no event. From version 2 on that is
+// where the ledger ends. The reader of versions 0 and 1 takes any object that has
+// the next seq, and refuses the session for it afterwards.
+func TestWhereALedgerEndsIsAskedByVersion(t *testing.T) {
+	header := func(version int) string {
+		seeded := ""
+		if version > 1 {
+			seeded = `"isSeeded":false,`
+		}
+		return fmt.Sprintf(`{"type":"session","version":%d,"id":"s","createdAt":1,%s"delegationDepth":0}`+"\n", version, seeded)
+	}
+	for name, c := range map[string]struct {
+		row       string
+		refuses01 session.Code // empty: torn there too
+	}{
+		"no type":         {`{"seq":1,"time":1,"data":{}}`, session.CodeFieldMissing},
+		"no time":         {`{"type":"plan/mode","seq":1,"data":{}}`, session.CodeFieldMissing},
+		"no data":         {`{"type":"plan/mode","seq":1,"time":1}`, session.CodeFieldMissing},
+		"a time":          {`{"type":"plan/mode","seq":1,"time":1.5,"data":{}}`, session.CodeTime},
+		"a type":          {`{"type":7,"seq":1,"time":1,"data":{}}`, session.CodeType},
+		"ignorable":       {`{"type":"plan/mode","seq":1,"time":1,"data":{},"ignorable":false}`, session.CodeIgnorable},
+		"one field more":  {`{"type":"plan/mode","seq":1,"time":1,"data":{},"x":1}`, session.CodeFieldUnexpected},
+		"sources":         {`{"type":"tool/result","seq":1,"time":1,"data":{},"sourceEventSeqs":[1],"surfaceOp":"append"}`, session.CodeSources},
+		"no seq":          {`{"type":"plan/mode","time":1,"data":{}}`, ""},
+		"another seq":     {`{"type":"plan/mode","seq":2,"time":1.5,"data":{}}`, ""},
+		"no object":       {`[1]`, ""},
+		"no JSON":         {`{"type"`, ""},
+		"a malformed run": {`{"type":"text-chunks","seq0":1,"time0":1,"seq":1,"data":{"turn":1,"step":1,"index":0,"dt":[],"texts":["a"]}}`, ""},
+	} {
+		for version := range 4 {
+			t.Run(fmt.Sprint(name, "/v", version), func(t *testing.T) {
+				evs, r, err := readAll(write(t, "s.jsonl", []byte(header(version)+rowOf(0)+c.row+"\n")))
+				if version <= 1 && c.refuses01 != "" {
+					var corrupt *CorruptError
+					if !errors.As(err, &corrupt) || corrupt.Code != c.refuses01 || corrupt.Row != 3 {
+						t.Errorf("%v, want %s in row 3", err, c.refuses01)
+					}
+				} else if err != nil || len(evs) != 1 || !r.Tail().Torn() || r.Tail().Cause == nil {
+					t.Errorf("%d events, %v, tail %+v", len(evs), err, r.Tail())
+				}
+			})
+		}
+	}
+	for version := range 4 {
+		_, r, err := readAll(write(t, "s.jsonl", []byte(header(version)+`{"type":"session/end-seed","seq":0,"time":1,"data":5}`+"\n")))
+		if err != nil || r.Tail().Torn() != (version > 1) {
+			t.Errorf("v%d, the payload of session/end-seed: %v, tail %+v", version, err, r.Tail())
+		}
+	}
+}
+
 func TestSeedMarkersAndHeaderHaveToAgree(t *testing.T) {
 	seeded := strings.Replace(headerV3, "false", "true", 1)
 	marker := func(seq int, data string) string {
@@ -269,6 +320,8 @@ func TestSeedMarkersAndHeaderHaveToAgree(t *testing.T) {
 		{"unexpected", headerV3 + marker(0, `{"inherited":true}`), 0, session.CodeMarkerUnexpected},
 		{"unseeded", headerV3 + marker(0, `{}`), 0, ""},
 		{"seedLength", strings.Replace(headerV0, `,"del`, `,"seedLength":1,"del`, 1) + rowOf(0) + marker(1, `{}`), 1, ""},
+		{"seedLength beyond the events", strings.Replace(headerV0, `,"del`, `,"seedLength":2,"del`, 1) + rowOf(0), 0, session.CodeMarkerMissing},
+		{"seedLength beyond a torn tail", strings.Replace(headerV0, `,"del`, `,"seedLength":2,"del`, 1) + rowOf(0) + rowOf(1)[:20], 0, session.CodeMarkerMissing},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := write(t, "s.jsonl", []byte(c.text))
