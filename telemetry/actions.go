@@ -35,7 +35,8 @@ func (s *Session) Accept(ctx context.Context) error {
 }
 
 // Rewind takes the session's cursor back to seq, so that what follows goes out
-// again under the same identity: for what a receiver has lost.
+// again under the same identity: for what a receiver has lost. A session that an
+// operator holds goes on from there when it is accepted.
 func (s *Session) Rewind(ctx context.Context, seq int64) error {
 	return s.change(ctx, func() ([]outbox.Cursor, error) {
 		if seq < 0 || seq > s.cur.next {
@@ -49,7 +50,11 @@ func (s *Session) Rewind(ctx context.Context, seq int64) error {
 			return nil, err
 		}
 		s.rewind(seq)
-		s.cur.held = nil
+		if held := s.cur.held; held != nil && held.Code == CodeOperator {
+			s.cur.held = &HeldError{Code: CodeOperator, Seq: seq}
+		} else {
+			s.cur.held = nil
+		}
 		return nil, nil
 	})
 }

@@ -598,6 +598,33 @@ func TestRewoundSessionSendsTheSameRecordsAgain(t *testing.T) {
 	}
 }
 
+func TestRewindLeavesAnOperatorsHoldAlone(t *testing.T) {
+	src := ledger("s", append(turn(1), turn(2)...)...)
+	o := newModelOutbox()
+	s := testCapture(t, o, nil).Session(src, SessionOptions{})
+	pull(t, s)
+	before := len(o.records(t))
+	for _, do := range []func() error{func() error { return s.Hold(t.Context()) }, func() error { return s.Rewind(t.Context(), 9) }} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var held *HeldError
+	if _, err := s.Pull(t.Context(), 0); !errors.As(err, &held) || held.Code != CodeOperator || held.Seq != 9 {
+		t.Errorf("%v", err)
+	}
+	if got := ledgerOf(o.records(t)[before:]); len(got) != 0 {
+		t.Errorf("went out in spite of the hold: %q", got)
+	}
+	if err := s.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pull(t, s)
+	if got := ledgerOf(o.records(t)[before:]); len(got) == 0 {
+		t.Error("nothing goes out after it was accepted")
+	}
+}
+
 func TestLedgerOfAnUnknownVersionIsHeldByName(t *testing.T) {
 	src := ledger("s", turn(1)...)
 	o := newModelOutbox()

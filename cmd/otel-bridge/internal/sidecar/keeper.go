@@ -208,6 +208,7 @@ func (k *keeper) remove(t *target, ended bool) {
 		ended = false // it has moved
 	}
 	t.gone, t.ended = true, ended
+	k.unqueue(t)
 	delete(k.targets, t.path)
 	delete(k.awake, t)
 	if k.byID[t.id] == t {
@@ -272,6 +273,17 @@ func (k *keeper) enqueue(t *target) {
 		k.queue = append(k.queue, t)
 		k.signal.Broadcast()
 	}
+}
+
+// unqueue takes a target out of the line and tells whether it stood there. The
+// caller holds mu.
+func (k *keeper) unqueue(t *target) bool {
+	i := slices.Index(k.queue, t)
+	if i >= 0 {
+		k.queue = slices.Delete(k.queue, i, i+1)
+		t.queued = false
+	}
+	return i >= 0
 }
 
 // waits tells whether a target's parent is on its way to its first pull. Headers
@@ -672,13 +684,23 @@ func (k *keeper) do(ctx context.Context, session string, op func(p puller) error
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
+	t.again = k.unqueue(t)
 	t.running = true
 	k.running++
 	delete(k.awake, t)
 	k.mu.Unlock()
 	err := op(t.puller)
 	k.mu.Lock()
-	k.settle(t, true, err)
+	t.running = false
+	k.running--
+	// What became of the ledger the pull tells; an error is the operation's alone.
+	switch {
+	case t.gone:
+		k.close(t)
+	case err == nil || t.again:
+		k.enqueue(t)
+	}
+	k.signal.Broadcast()
 	return err
 }
 

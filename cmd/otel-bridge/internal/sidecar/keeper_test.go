@@ -158,6 +158,58 @@ func TestChangeDuringAPullIsNotMissed(t *testing.T) {
 	}
 }
 
+// A file that is removed while it stands in line leaves the line: else one worker
+// would end its session while another one pulls it.
+func TestFileThatIsGoneLeavesTheLine(t *testing.T) {
+	s := newScripted()
+	dir := t.TempDir()
+	first, a := ledgerFile(t, dir, "first", ""), ledgerFile(t, dir, "a", "")
+	gate := make(chan struct{})
+	s.gate[first.Path] = gate
+	k := startKeeper(t, s, 1)
+	k.offer([]jsonl.Ledger{first}, false)
+	<-s.starts // the only worker has it
+	k.offer([]jsonl.Ledger{a}, false)
+	k.forget(a.Path)
+	close(gate)
+	k.settled(context.Background())
+	if got := s.order(); !slices.Equal(got, []string{first.Path}) || !slices.Equal(s.closed, []string{a.Path}) {
+		t.Errorf("pulled %v, closed %v", got, s.closed)
+	}
+}
+
+// A session that stands in line is not pulled while an operator has it.
+func TestOperationHasASessionThatWaitsInLineForItself(t *testing.T) {
+	s := newScripted()
+	dir := t.TempDir()
+	first, a, b := ledgerFile(t, dir, "first", ""), ledgerFile(t, dir, "a", ""), ledgerFile(t, dir, "b", "")
+	gate := make(chan struct{})
+	s.gate[first.Path] = gate
+	k := startKeeper(t, s, 1)
+	k.offer([]jsonl.Ledger{first}, false)
+	<-s.starts // the only worker has it
+	k.offer([]jsonl.Ledger{a, b}, false)
+	err := k.do(t.Context(), "a", func(puller) error {
+		close(gate)
+		for path := range s.starts {
+			if path == a.Path {
+				t.Error("pulled meanwhile")
+			}
+			if path == b.Path {
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.settled(context.Background())
+	if got := s.order(); !slices.Equal(got, []string{first.Path, b.Path, a.Path}) {
+		t.Errorf("order %v", got)
+	}
+}
+
 func TestParentsGoFirst(t *testing.T) {
 	s := newScripted()
 	dir := t.TempDir()
