@@ -110,3 +110,31 @@ func TestColumnsOfTablesAreFound(t *testing.T) {
 		}
 	}
 }
+
+func TestPasswordsThatOnlyTheirPlaceNamesAreFound(t *testing.T) {
+	e := builtin(t)
+	for _, text := range []string{
+		"curl -sSLu jane:{P} https://x.example", "docker login --password-stdin <<< \"{P}\"", "skopeo login -u jane -p {P} reg.example", "oc login -u jane -p '{P}' https://x.example", "bcp db out f -U sa -P {P}", "twine upload -u jane -p {P} dist/*", "mosquitto_pub -u jane -P {P} -t x",
+		"rabbitmqctl add_user jane {P}", "rabbitmqctl change_password jane '{P}'", "htpasswd -bc f jane {P}", "htpasswd -nb jane {P}", "htpasswd -B -b f jane '{P}'", "net user jane {P} /add", "mc alias set x https://h.example jane {P}", "zip -e -P '{P}' a.zip x", "ssh-keygen -t rsa -N '{P}' -f k", "xfreerdp /u:jane /p:{P} /v:h",
+		"echo \"jane:{P}\" | sudo chpasswd", "echo {P} | cryptsetup luksOpen /dev/x y", "usermod -p '{P}' jane", "redis> AUTH default {P}", "AUTH {P}\n", "requirepass {P}\n", "CONFIG SET requirepass {P}", "codecov -t {M}", "vault login {M}", "ngrok config add-authtoken {M}", "dotnet nuget push x -k {M} -s y",
+		"requests.get(u, auth=('jane', '{P}'))", "auth = HTTPBasicAuth(\"jane\", password=\"{P}\")", "req.SetBasicAuth(user, \"{P}\")", "new NetworkCredential(\"jane\", \"{P}\")", "DriverManager.getConnection(url, \"jane\", \"{P}\")", "db.auth(\"jane\", \"{P}\")", "client.login('jane@example.com', '{P}')",
+		"ConvertTo-SecureString -String '{P}' -AsPlainText -Force", "$c = ConvertTo-SecureString \"{P}\" -AsPlainText", "sql.Open(\"mysql\", \"jane:{P}@tcp(h:3306)/x\")",
+	} {
+		in := strings.NewReplacer("{M}", machine, "{P}", chosen).Replace(text)
+		for _, doc := range []string{quoteJSON(map[string]any{"command": in}), quoteJSON(map[string]any{"arguments": quoteJSON(map[string]any{"command": in})})} {
+			out := redactJSON(t, e, doc)
+			if strings.Contains(out, machine) || strings.Contains(out, chosen) {
+				t.Errorf("%q: %s", text, out)
+			}
+		}
+	}
+	for _, text := range []string{
+		"sudo -u git mkdir -p /srv/x2", "docker run -u 1000 -p 8080:80 x", "ssh -l jane -p 2222 h", "cp -u -p a2 b2", "psql -U jane -p 5432", "net user jane", "htpasswd -c f jane", "htpasswd \"\", x", "curl -sSLu $USER:$PASS https://x", "xfreerdp /u:jane /p: /v:h", "git push -u origin -p", "mkdir -p a2/b",
+		"the auth module v2 of", "AUTH_TOKEN_2 x", "req.SetBasicAuth(user, password)", "login(\"jane\", \"$Config::Config{cf_email}\")", "router.get('/x', auth('read2'), f)", "login(page, 'home')", "ConvertTo-SecureString Copy-Item", "ConvertTo-SecureString $env:PW -AsPlainText", "\"{{user}}:${PASS}@tcp(h)/x\"", "vault login -method=oidc", "requirepass is a directive2 of redis",
+	} {
+		in := quoteJSON(map[string]any{"command": text})
+		if out := redactJSON(t, e, in); out != in {
+			t.Errorf("%q: %s", text, out)
+		}
+	}
+}

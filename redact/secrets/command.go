@@ -32,9 +32,12 @@ func decodeUserPassword(b []byte) ([]byte, bool) {
 func commandRule() redact.Rule {
 	return redact.Rule{
 		ID:          "bridge-command",
-		Description: "The password argument of curl -u, mysql -p, sshpass -p, redis-cli -a, docker login -p, openssl pass:, keytool, ldap tools, and of echo … | docker login.",
+		Description: "The password argument of curl -u, mysql -p, sshpass -p, redis-cli -a, docker login -p, openssl pass:, keytool, ldap tools, any command's -u USER -p, and of echo … | docker login; of BasicAuth(user, password) and its like in programs.",
 		Literals: []string{"curl ", "wget ", "mysql", "mariadb", "sshpass", "redis-cli", "docker login", "podman login", "helm registry login", "pass:", "-storepass", "-keypass", "ldap",
-			"mongo", "smbclient", "htpasswd ", "unzip -p", "zip -p", "7z ", "gpg ", "net use", "--password-stdin", "xfreerdp", "sqlcmd", "mongodump", "rabbitmqctl", "http -a", "az login", "cqlsh", "--user ", "sudo -s", "openssl "},
+			"mongo", "smbclient", "htpasswd ", "unzip ", "zip ", "7z ", "gpg ", "net use", "--password-stdin", "xfreerdp", "sqlcmd", "mongodump", "rabbitmqctl", "http -a", "az login", "cqlsh", "--user ", "sudo -s", "openssl ",
+			" -p ", "ssh-keygen", "usermod ", "useradd ", "cryptsetup ", "chpasswd", "passwd ", "codecov ", "doctl ", "nuget ", "gem push", "sonar.login=",
+			"add_user ", "change_password ", "net user ", "alias set ", "requirepass ", "masterauth ", "auth ", "vault login ", "cargo login ", "snyk auth ", "authtoken ",
+			"basicauth(", "networkcredential(", "auth=(", ".auth(", "getconnection(", "login(", "convertto-securestring", "@tcp(", "@unix("},
 		Find: findCommand,
 	}
 }
@@ -76,6 +79,14 @@ var commands = []commandFlags{
 	{"openssl", []string{"-k"}, false, false},
 	{"cqlsh", []string{"-p"}, false, false},
 	{"http", []string{"-a"}, false, true},
+	{"ssh-keygen", []string{"-N", "-P"}, false, false},
+	{"usermod", []string{"-p"}, false, false},
+	{"useradd", []string{"-p"}, false, false},
+	{"xfreerdp", []string{"/p:"}, true, false},
+	{"codecov", []string{"-t"}, false, false},
+	{"doctl", []string{"-t"}, false, false},
+	{"nuget", []string{"-k", "-ApiKey", "-apikey"}, false, false},
+	{"gem push", []string{"--key", "-k"}, false, false},
 }
 
 func findCommand(c *redact.Candidate) {
@@ -92,8 +103,23 @@ func findCommand(c *redact.Candidate) {
 			emitWord(c, text, i)
 		}
 		return
-	case "--password-stdin", "sudo -s":
+	case "--password-stdin", "sudo -s", "chpasswd", "passwd ", "cryptsetup ":
 		findEcho(c)
+		return
+	case " -p ":
+		findUserFlag(c)
+		return
+	case "add_user ", "change_password ", "net user ", "alias set ", "htpasswd ", "requirepass ", "masterauth ", "auth ", "vault login ", "cargo login ", "snyk auth ", "authtoken ", "sonar.login=":
+		findOperand(c, string(lit))
+		return
+	case "basicauth(", "networkcredential(", "auth=(", ".auth(", "getconnection(", "login(":
+		findArgument(c)
+		return
+	case "convertto-securestring":
+		findSecureString(c)
+		return
+	case "@tcp(", "@unix(":
+		findDataSource(c)
 		return
 	case "--user ":
 		if s, e, ok := shellWord(c, c.End()); ok {
@@ -159,11 +185,18 @@ func findFlags(c *redact.Candidate, which, i int) {
 		w := text[s:e]
 		quoted := s > i
 		for _, f := range cmd.flags {
-			if quoted || !bytes.HasPrefix(w, []byte(f)) {
+			if quoted {
+				continue
+			}
+			if f == "-u" && cmd.name == "curl" && len(w) > 2 && len(w) < 10 && w[0] == '-' && w[len(w)-1] == 'u' && letters(w[1:]) {
+				w = []byte(f) // -sSLu
+			}
+			if !bytes.HasPrefix(w, []byte(f)) {
 				continue
 			}
 			vs, ve := s+len(f), e
 			switch {
+			case f[0] == '/':
 			case len(w) == len(f):
 				if ve < len(text) && (text[ve] == '\'' || text[ve] == '"') && cmd.glued { // -p'SECRET'
 					vs, ve, ok = shellWord(c, ve)
@@ -274,6 +307,12 @@ func findPassColon(c *redact.Candidate) {
 // findEcho takes the text that echo or printf gives to a login command.
 func findEcho(c *redact.Candidate) {
 	text := c.Text()
+	if here := bytes.Index(text[c.End():min(len(text), c.End()+80)], []byte("<<<")); here >= 0 && bytes.IndexByte(text[c.End():c.End()+here], '\n') < 0 {
+		if s, e, ok := shellWord(c, run(text, c.End()+here+3, space)); ok && e-s >= 4 && !shape.Placeholder(text[s:e]) {
+			c.Emit(s, e)
+		}
+		return
+	}
 	line := bytes.LastIndexByte(text[max(0, c.Start()-512):c.Start()], '\n') + 1
 	if c.Start() > 512 {
 		line += c.Start() - 512
@@ -299,9 +338,242 @@ func findEcho(c *redact.Candidate) {
 		if ok && e-s <= 4 && text[s] == '%' { // printf '%s'
 			s, e, ok = shellWord(c, run(text, e+1, space))
 		}
-		if ok && e-s >= 4 && !shape.Placeholder(text[s:e]) && s < line+bar {
+		if !ok || e-s < 4 || shape.Placeholder(text[s:e]) || s >= line+bar {
+			return
+		}
+		if text[c.Start()]|0x20 == 'c' && text[c.Start()+1]|0x20 == 'h' { // chpasswd
+			userPassword(c, text, s, e)
+			return
+		}
+		c.Emit(s, e)
+		return
+	}
+}
+
+func letters(b []byte) bool {
+	for _, c := range b {
+		if !(alnum(c) && c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// guarded accepts a value that stands where a password may stand, and other
+// things as well.
+func guarded(v []byte) bool {
+	if len(v) < 4 || v[0] == '-' || shape.Placeholder(head(v)) || word(head(v)) || call(v) || formatted(head(v)) || pathLike(v) || shape.Version(v) || bytes.ContainsAny(v, " /:\\()[]{}<>,") {
+		return false
+	}
+	digits, letters, others := 0, 0, 0
+	for _, c := range v {
+		switch {
+		case decimal(c):
+			digits++
+		case alnum(c):
+			letters++
+		default:
+			others++
+		}
+	}
+	return letters > 0 && (digits > 0 || others > 0)
+}
+
+// findUserFlag takes V of -u USER -p V, which many commands have.
+func findUserFlag(c *redact.Candidate) {
+	text, start := c.Text(), c.Start()
+	user := runBack(text, start, 64, func(b byte) bool { return b > ' ' })
+	if user == start || user < 4 || text[user-1] != ' ' || text[user] == '-' {
+		return
+	}
+	f := user - 1
+	for f > 0 && text[f-1] == ' ' && user-f < 8 {
+		f--
+	}
+	flag := text[max(0, f-9):f]
+	known := false
+	for _, w := range [...]string{" -u", " -U", " -l", "-username", "--login"} {
+		known = known || bytes.HasSuffix(flag, []byte(w))
+	}
+	if !known {
+		return
+	}
+	if s, e, ok := shellWord(c, run(text, c.End(), space)); ok && guarded(text[s:e]) {
+		c.Emit(s, e)
+	}
+}
+
+// findOperand takes the operand of a command that is a password or token by
+// its place.
+func findOperand(c *redact.Candidate, lit string) {
+	text, start := c.Text(), c.Start()
+	if start > 0 && (alnum(text[start-1]) || text[start-1] == '_' || text[start-1] == '.' && lit != "sonar.login=") {
+		return
+	}
+	skip, token, line := 0, false, false
+	switch lit {
+	case "add_user ", "change_password ", "net user ":
+		skip = 1
+	case "alias set ":
+		skip = 3
+	case "htpasswd ":
+		findHtpasswd(c)
+		return
+	case "requirepass ", "masterauth ":
+		line = true
+	case "auth ": // of Redis
+		if string(text[start:start+4]) != "AUTH" || start > 0 && text[start-1] != '\n' && text[start-1] != '"' && text[start-1] != '\'' && !bytes.HasSuffix(text[:start], []byte("> ")) {
+			return
+		}
+		line = true
+	default:
+		token = true
+	}
+	i := run(text, c.End(), space)
+	for n := 0; ; n++ {
+		s, e, ok := shellWord(c, i)
+		if !ok {
+			return
+		}
+		v := text[s:e]
+		if n < skip {
+			i = run(text, max(e, i)+min(s-i, 1), space)
+			continue
+		}
+		if line { // AUTH user V
+			next := run(text, e, space)
+			if s2, e2, ok := shellWord(c, next); ok && lit == "auth " {
+				s, e, v = s2, e2, text[s2:e2]
+			} else if ok {
+				return
+			}
+		}
+		switch {
+		case token && !(len(v) >= 16 && secretish(head(v))):
+		case !token && !guarded(v):
+		default:
 			c.Emit(s, e)
 		}
 		return
 	}
+}
+
+// findHtpasswd takes the last operand of htpasswd -b.
+func findHtpasswd(c *redact.Candidate) {
+	text := c.Text()
+	i := run(text, c.End(), space)
+	batch := false
+	words := 0
+	for n := 0; n < 8; n++ {
+		s, e, ok := shellWord(c, i)
+		if !ok {
+			return
+		}
+		w := text[s:e]
+		switch {
+		case len(w) > 0 && w[0] == '-' && s == i && words == 0:
+			if bytes.IndexByte(w, 'b') > 0 {
+				batch = true
+			}
+			if bytes.IndexByte(w, 'n') > 0 {
+				words++ // no file
+			}
+		default:
+			words++
+		}
+		if words == 3 {
+			if batch && e-s >= 3 && !shape.Placeholder(w) {
+				c.Emit(s, e)
+			}
+			return
+		}
+		i = run(text, e+min(s-i, 1), space)
+	}
+}
+
+// findArgument takes the last argument of a call that logs in: BasicAuth("u",
+// "V").
+func findArgument(c *redact.Candidate) {
+	text, i := c.Text(), c.End()
+	from, to, args := 0, 0, 0
+	for n := 0; n < 4 && i < len(text); n++ {
+		for i < len(text) && blank(text[i]) && i-c.End() < 200 {
+			i++
+		}
+		if i >= len(text) {
+			return
+		}
+		if text[i] == '"' || text[i] == '\'' {
+			s, e, ok := quotedValue(text, i)
+			if !ok {
+				return
+			}
+			from, to, i = s, e, e+1
+		} else {
+			s := i
+			for i < len(text) && i-s < 64 && (nameByte(text[i]) || text[i] == '=' || text[i] == '(' && i+1 < len(text) && text[i+1] == ')') {
+				if text[i] == '(' {
+					i++
+				}
+				i++
+				if text[i-1] == '=' && i < len(text) && (text[i] == '"' || text[i] == '\'') { // password="V"
+					break
+				}
+			}
+			if i == s || i >= len(text) {
+				return
+			}
+			from = 0
+			if text[i] == '"' || text[i] == '\'' {
+				continue
+			}
+		}
+		args++
+		i = run(text, i, space)
+		if i >= len(text) {
+			return
+		}
+		if text[i] == ')' {
+			break
+		}
+		if text[i] != ',' {
+			return
+		}
+		i++
+	}
+	if args < 2 || from == 0 {
+		return
+	}
+	v := text[from:to]
+	if text[c.Start()] == '.' || text[c.Start()]|0x20 == 'l' { // .auth( and login( may be about other things
+		if !guarded(v) && (!secretish(head(v)) || v[0] == '$' || bytes.ContainsAny(v, "{}()")) {
+			return
+		}
+	} else if len(v) < 4 || word(head(v)) || shape.Placeholder(head(v)) || formatted(head(v)) || bytes.IndexByte(v, ' ') >= 0 {
+		return
+	}
+	c.Emit(from, to)
+}
+
+// findSecureString takes the plain text that PowerShell makes a SecureString of.
+func findSecureString(c *redact.Candidate) {
+	text := c.Text()
+	i := run(text, c.End(), space)
+	if bytes.HasPrefix(bytes.ToLower(text[i:min(len(text), i+8)]), []byte("-string ")) {
+		i = run(text, i+len("-string "), space)
+	}
+	if s, e, ok := shellWord(c, i); ok && e-s >= 4 && !shape.Placeholder(text[s:e]) && (s > i || guarded(text[s:e])) {
+		c.Emit(s, e)
+	}
+}
+
+// findDataSource takes the password of user:V@tcp(host)/db.
+func findDataSource(c *redact.Candidate) {
+	text, end := c.Text(), c.Start()
+	start := runBack(text, end, 256, func(b byte) bool { return b > ' ' && b != '"' && b != '\'' && b != '`' && b != '=' && b < 0x7f })
+	colon := bytes.IndexByte(text[start:end], ':')
+	if colon <= 0 || start+colon+1 == end || shape.Placeholder(text[start+colon+1:end]) || formatted(text[start+colon+1:end]) {
+		return
+	}
+	c.Emit(start+colon+1, end)
 }
