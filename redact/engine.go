@@ -23,9 +23,9 @@ type Limits struct {
 type Options struct {
 	// Policies apply together; a later one overrides an earlier one's rules by id.
 	Policies []*Policy
-	// Resolve finds the policies that others name in [extend]. Without it
-	// such a policy is an error.
-	Resolve func(name string) (*Policy, error)
+	// Resolve finds the policies that others name in [extend]: name is what the
+	// policy called by says. Without it such a policy is an error.
+	Resolve func(by, name string) (*Policy, error)
 	// Key is needed when a rule has action "token".
 	Key    *Key
 	Limits Limits
@@ -112,7 +112,7 @@ func (l *Limits) defaults() {
 
 // composer lays policies over one another.
 type composer struct {
-	resolve  func(string) (*Policy, error)
+	resolve  func(by, name string) (*Policy, error)
 	rules    []composed
 	index    map[string]int
 	seen     map[string]bool
@@ -145,13 +145,10 @@ func (c *composer) add(p *Policy, depth int) error {
 		return nil
 	}
 	for _, name := range p.extends {
-		if c.seen[name] {
-			continue
-		}
 		if c.resolve == nil {
 			return fmt.Errorf("%w %s: extends %q, which nothing here can find", ErrPolicy, p.name, name)
 		}
-		b, err := c.resolve(name)
+		b, err := c.resolve(p.name, name)
 		if err != nil {
 			return fmt.Errorf("%w %s: extends %q: %w", ErrPolicy, p.name, name, err)
 		}

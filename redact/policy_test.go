@@ -17,7 +17,7 @@ import (
 	"github.com/otel-bridge/otel-bridge/redact/secrets"
 )
 
-func resolve(name string) (*redact.Policy, error) {
+func resolve(_, name string) (*redact.Policy, error) {
 	switch name {
 	case secrets.Name:
 		return secrets.Policy(), nil

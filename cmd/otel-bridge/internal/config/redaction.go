@@ -138,16 +138,9 @@ func engineOptions(names []string, keyFile string) (redact.Options, error) {
 		}
 		o.Key = key
 	}
-	// A policy file that extends another one by path means a path beside it.
-	base := "."
-	for _, p := range o.Policies {
-		if !strings.HasPrefix(p.Name(), builtinPrefix) {
-			base = filepath.Dir(p.Name())
-		}
-	}
-	o.Resolve = func(name string) (*redact.Policy, error) {
+	o.Resolve = func(by, name string) (*redact.Policy, error) {
 		if !strings.HasPrefix(name, builtinPrefix) {
-			resolved, err := resolvePath(name, base)
+			resolved, err := resolvePath(name, filepath.Dir(by)) // beside the one that extends it
 			if err != nil {
 				return nil, err
 			}
