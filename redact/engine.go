@@ -24,7 +24,8 @@ type Options struct {
 	// Policies apply together; a later one overrides an earlier one's rules by id.
 	Policies []*Policy
 	// Resolve finds the policies that others name in [extend]: name is what the
-	// policy called by says. Without it such a policy is an error.
+	// policy called by says. Without it such a policy is an error, unless one of
+	// that name stands before it in Policies.
 	Resolve func(by, name string) (*Policy, error)
 	// Key is needed when a rule has action "token".
 	Key    *Key
@@ -146,6 +147,9 @@ func (c *composer) add(p *Policy, depth int) error {
 	}
 	for _, name := range p.extends {
 		if c.resolve == nil {
+			if c.seen[name] {
+				continue
+			}
 			return fmt.Errorf("%w %s: extends %q, which nothing here can find", ErrPolicy, p.name, name)
 		}
 		b, err := c.resolve(p.name, name)

@@ -196,6 +196,19 @@ regexes = ['test line']
 	}
 }
 
+func TestWithoutResolveAPolicyExtendsWhatStandsBeforeIt(t *testing.T) {
+	own, err := redact.ParsePolicy("own", []byte("[extend]\nuseDefault = true\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := redact.New(redact.Options{Policies: []*redact.Policy{secrets.Policy(), own}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := redact.New(redact.Options{Policies: []*redact.Policy{own}}); !errors.Is(err, redact.ErrPolicy) {
+		t.Errorf("alone: %v", err)
+	}
+}
+
 func TestRequiredRulesHaveToMatchNearby(t *testing.T) {
 	e := engineOf(t, `
 [[rules]]
