@@ -121,6 +121,19 @@ func (b *batch) put(ctx context.Context, rec *Record, key []byte) (withheld bool
 	return out.Withheld != "", leaf, nil
 }
 
+// putOwn puts a record of the bridge into the batch that no listener sees.
+func (b *batch) putOwn(rec *Record) error {
+	payload, err := rec.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	b.add(outbox.Entry{Key: opsKey(rec.UID), Stream: b.stream, Payload: payload})
+	if b.c.cfg.Tap != nil {
+		b.now.tapped = append(b.now.tapped, *rec.private())
+	}
+	return nil
+}
+
 // sending is a parcel on its way, with what holds when it has come there.
 type sending struct {
 	*parcel

@@ -168,9 +168,7 @@ func (s *Session) succeed(ctx context.Context, p *Progress) error {
 		old.span = old.span.next()
 	}
 	if old.next > 0 && (s.c.cfg.Mode == Full || old.outcomes.Exported > 0) {
-		body := fmt.Appendf(nil, `{"from_version":%d,"to_version":%d,"last_seq":%d,"next_seq":%d}`,
-			gen.FromVersion, gen.ToVersion, gen.LastSeq, gen.NextSeq)
-		if err := s.ops(ctx, OpGeneration, SeverityInfo, body, place.next-1); err != nil {
+		if err := s.tellGeneration(ctx, gen); err != nil {
 			return err
 		}
 	}
@@ -178,6 +176,24 @@ func (s *Session) succeed(ctx context.Context, p *Progress) error {
 		return err
 	}
 	return s.held()
+}
+
+// tellGeneration puts the record of a new generation into the batch. It is signed:
+// where nothing new stands in the newer file no summary says it.
+func (s *Session) tellGeneration(ctx context.Context, gen *Generation) error {
+	first := s.ident
+	first.Seq = gen.NextSeq
+	body := fmt.Appendf(nil, `{"from_version":%d,"to_version":%d,"last_seq":%d,"next_seq":%d,"first_uid":"%s"}`,
+		gen.FromVersion, gen.ToVersion, gen.LastSeq, gen.NextSeq, first.UID())
+	rec, err := s.opsRecord(ctx, OpGeneration, SeverityInfo, body, gen.NextSeq-1, gen.NextSeq-1)
+	if err != nil {
+		return err
+	}
+	rec = s.c.waterfall.ours(rec)
+	if rec.Body, err = s.c.cfg.Installation.sign(OpGeneration, body); err != nil {
+		return err
+	}
+	return s.batch.putOwn(rec)
 }
 
 // findPlace takes r, the newer ledger, behind the last event that was captured

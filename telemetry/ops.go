@@ -44,5 +44,12 @@ const (
 // signed tells the kinds whose body is signed. It holds numbers, digests and
 // words of this program, and nothing of a ledger; redaction leaves it as it is.
 func (r *Record) signed() bool {
-	return r.Channel == ChannelOps && (r.Op == OpSummary || r.Op == OpBridgeStarted)
+	if r.Channel != ChannelOps {
+		return false
+	}
+	switch r.Op {
+	case OpSummary, OpGeneration, OpBridgeStarted, OpModeChanged, OpPolicyChanged:
+		return true
+	}
+	return false
 }

@@ -49,9 +49,7 @@ func (t *Trail) Started(ctx context.Context) error {
 		return err
 	}
 	r = t.waterfall.ours(r)
-	pub := t.installation.PublicKey()
-	b := appendJSONString([]byte(`{"public_key":`), base64.StdEncoding.EncodeToString(pub))
-	b = appendJSONString(append(b, `,"key":`...), KeyID(pub))
+	b := appendJSONString([]byte(`{"public_key":`), base64.StdEncoding.EncodeToString(t.installation.PublicKey()))
 	b = appendJSONString(append(b, `,"policy":`...), t.waterfall.Policy())
 	b = appendJSONString(append(b, `,"mode":`...), t.mode.String())
 	b = appendJSONString(append(b, `,"version":`...), validUTF8(t.version))
@@ -60,10 +58,16 @@ func (t *Trail) Started(ctx context.Context) error {
 			b = appendJSONString(append(b, `,"instance":`...), kv.Value.AsString())
 		}
 	}
-	if r.Body, err = SignBody(t.installation.signer(), OpBridgeStarted, append(b, '}')); err != nil {
+	if r.Body, err = t.installation.sign(OpBridgeStarted, append(b, '}')); err != nil {
 		return err
 	}
 	return t.commit(ctx, r)
+}
+
+// sign adds the id of the installation's key, and its signature, to a body.
+func (in *Installation) sign(op string, body []byte) ([]byte, error) {
+	b := appendJSONString(append(openObject(body), `,"key":`...), KeyID(in.PublicKey()))
+	return SignBody(in.signer(), op, append(b, '}'))
 }
 
 // Stopped says that the bridge ends, and why: "stop", "reload" or, where it had
@@ -73,12 +77,21 @@ func (t *Trail) Stopped(ctx context.Context, why string) error {
 }
 
 // Changed says that the mode or the policy is another than the last time. Of both
-// only what differs is told.
+// only what differs is told. The records are signed: an audit takes a policy from
+// them under which a body may be another than was attested.
 func (t *Trail) Changed(ctx context.Context, lastMode Mode, lastPolicy string) error {
 	change := func(op, before, now string) error {
 		b := appendJSONString([]byte(`{"before":`), before)
 		b = appendJSONString(append(b, `,"now":`...), now)
-		return t.emit(ctx, op, append(b, '}'))
+		r, err := t.record(ctx, op, SeverityInfo, append(b, '}'))
+		if err != nil {
+			return err
+		}
+		r = t.waterfall.ours(r)
+		if r.Body, err = t.installation.sign(op, r.Body); err != nil {
+			return err
+		}
+		return t.commit(ctx, r)
 	}
 	if lastMode != t.mode {
 		if err := change(OpModeChanged, lastMode.String(), t.mode.String()); err != nil {
