@@ -61,6 +61,14 @@ const (
 	ScopeSession
 )
 
+// String returns the configuration's spelling.
+func (s FeedbackScope) String() string {
+	if s == ScopeSession {
+		return "session"
+	}
+	return "lifetime"
+}
+
 // ParseFeedbackScope reads lifetime or session.
 func ParseFeedbackScope(s string) (FeedbackScope, error) {
 	switch s {

@@ -18,7 +18,7 @@ import (
 // path absolute or relative to the working directory.
 type Config struct {
 	Mode          telemetry.Mode
-	FeedbackScope FeedbackScope
+	FeedbackScope telemetry.FeedbackScope
 	CatchUp       bool
 	Sources       []Source
 	Vocabulary    []EventType
@@ -38,9 +38,6 @@ type Config struct {
 	// Warnings is what is allowed and still has to be said at start.
 	Warnings []string
 }
-
-// FeedbackScope says how far back a feedback opens the gate: lifetime | session.
-type FeedbackScope string
 
 // OnDivergence says what a ledger that no longer agrees with what was captured
 // does: continue | hold.

@@ -125,7 +125,7 @@ func TestContractFileIsTheDefaults(t *testing.T) {
 		"timeout": bare.Exporter.Timeout.String(), "idle": bare.SessionIdle.String(), "shutdown": bare.ShutdownTimeout.String(), "listen": bare.Admin.Listen,
 		"sources":  bare.Sources[0].DSH.Path + " " + bare.Sources[0].DSH.StartAt,
 		"policies": fmt.Sprint(bare.Redact.PolicyNames), "workers": fmt.Sprint(bare.Exporter.Workers), "compression": bare.Exporter.Compression, "body": bare.Exporter.Body,
-		"scope": string(bare.FeedbackScope), "divergence": string(bare.OnDivergence), "log": bare.Log.Level.String() + " " + bare.Log.Format,
+		"scope": bare.FeedbackScope.String(), "divergence": string(bare.OnDivergence), "log": bare.Log.Level.String() + " " + bare.Log.Format,
 	}
 	for k, w := range want {
 		if got[k] != w {

@@ -40,7 +40,7 @@ var fields = []field{
 	{key: "mode", typ: "`FULL` \\| `FEEDBACK_ONLY` \\| `DISABLED`", def: "DISABLED", doc: "How much may leave. Positive consent: without it nothing is read, kept or sent.",
 		at: func(c *Config) any { return &c.Mode }},
 	{key: "feedback_scope", def: "lifetime", doc: "Under `FEEDBACK_ONLY`: how far back a feedback opens the gate, to the start of the current lifetime or of the session.",
-		at: func(c *Config) any { return (*string)(&c.FeedbackScope) }, oneOf: []string{"lifetime", "session"}},
+		at: func(c *Config) any { return &c.FeedbackScope }, oneOf: []string{"lifetime", "session"}},
 	{key: "catch_up", typ: "bool", def: "false", doc: "After a wider mode than the last: go on from the cursor instead of from now.",
 		at: func(c *Config) any { return &c.CatchUp }},
 	{key: "sources", typ: "list of `dsh: { path, start_at }`", def: `- dsh: { path: "${env:DSH_HOME:-~/.dsh}/sessions", start_at: beginning }`,
@@ -120,6 +120,12 @@ func (f *field) set(c *Config, text, base string) error {
 	switch p := f.at(c).(type) {
 	case *telemetry.Mode:
 		return nil // decideMode
+	case *telemetry.FeedbackScope:
+		scope, err := telemetry.ParseFeedbackScope(text)
+		if err != nil {
+			return fmt.Errorf("is not one of %s", strings.Join(f.oneOf, ", "))
+		}
+		*p = scope
 	case *string:
 		if f.oneOf != nil && !contains(f.oneOf, text) {
 			return fmt.Errorf("is not one of %s", strings.Join(f.oneOf, ", "))

@@ -20,9 +20,8 @@ func FinishedSource(cfg *config.Config, path string) telemetry.Source {
 // which events have a record and what these look like. Tokens are those of the
 // configuration's data directory; where that is not at hand there is no installation.
 func BodiesOf(cfg *config.Config) (telemetry.Config, error) {
-	out := telemetry.Config{Mode: cfg.Mode, EventTypes: eventTypes(cfg), MaxRecordBytes: int(cfg.MaxRecordBytes)}
-	if cfg.FeedbackScope == "session" {
-		out.FeedbackScope = telemetry.ScopeSession
+	out := telemetry.Config{
+		Mode: cfg.Mode, FeedbackScope: cfg.FeedbackScope, EventTypes: eventTypes(cfg), MaxRecordBytes: int(cfg.MaxRecordBytes),
 	}
 	if _, err := os.Stat(filepath.Join(cfg.Outbox.Dir, telemetry.InstallationFile)); err == nil {
 		if out.Installation, err = telemetry.OpenInstallation(cfg.Outbox.Dir); err != nil {

@@ -45,14 +45,10 @@ func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry
 		return &capturing{c.Capture.Session(c.source(path), opts), c}
 	})
 	c.keeper.idleAfter = cfg.SessionIdle
-	scope := telemetry.ScopeLifetime
-	if cfg.FeedbackScope == "session" {
-		scope = telemetry.ScopeSession
-	}
 	var err error
 	c.Capture, err = telemetry.NewCapture(telemetry.Config{
 		Outbox: store, Mode: cfg.Mode, Installation: in,
-		FeedbackScope: scope, CatchUp: cfg.CatchUp,
+		FeedbackScope: cfg.FeedbackScope, CatchUp: cfg.CatchUp,
 		Redaction: c.redaction, EventTypes: eventTypes(cfg),
 		Resource: resourceOf(cfg, in), Version: version.Get().Version,
 		MaxRecordBytes: int(cfg.MaxRecordBytes), HoldOnDivergence: cfg.OnDivergence == "hold",
