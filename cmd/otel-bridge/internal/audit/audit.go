@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/otel-bridge/otel-bridge/telemetry"
@@ -122,7 +123,9 @@ type Auditor struct {
 	matched  map[identity]identity      // received sessions -> their ledgers, by match
 	ops      map[string]uint64          // uid -> body
 	attempts map[string]attested
-	given    map[string]telemetry.Outcome // uids that an operator has given up
+	tried    map[string][]attempt                         // records of attempts by uid, each body once
+	moves    map[identity]map[string]telemetry.Generation // by the newer session, by key id
+	given    map[string]telemetry.Outcome                 // uids that an operator has given up
 	waiting  []signedBody
 	foreign  int64 // records that no bridge has made
 	keep     bool  // attributes too
@@ -133,14 +136,26 @@ type Auditor struct {
 type attested struct {
 	session identity
 	leaf    uint64
+	policy  uint16
 	outcome telemetry.Outcome
 }
 
+// attempt is a record of an attempt as it was received. Its session has no format
+// version.
+type attempt struct {
+	session identity
+	leaf    uint64
+	policy  uint16
+	marker  bool
+}
+
+// signedBody is what waits for its key. What it says counts when it is verified.
 type signedBody struct {
-	op, key string
-	body    []byte
-	session *identity
-	span    uint64
+	op, key  string
+	body     []byte
+	session  *identity
+	span     uint64
+	verified func()
 }
 
 // session is what is known of a session from what was received.
@@ -150,9 +165,9 @@ type session struct {
 	instances map[string]bool
 	chains    map[string]map[uint64]link // by key id, by span
 	variants  map[place][]variant        // more than one body, or more than one attestation
-	next      map[string]int64           // first seq that a newer generation has, by key id
 	facts     map[uint32]*table[facts]   // by incarnation, with Auditor.Attributes
 	more      map[place][]facts          // of what came again with other attributes
+	begins    map[uint32]int64           // first seq of each incarnation, for the report
 }
 
 type place struct {
@@ -164,6 +179,7 @@ type place struct {
 type variant struct {
 	leaf   uint64
 	policy uint16
+	text   uint64 // of what was received, see event
 }
 
 type link struct {
@@ -174,9 +190,10 @@ type link struct {
 }
 
 // event is what is known of one event. Leaves are kept as keyed 64-bit hashes,
-// with a key that nobody knows.
+// with a key that nobody knows. A text may be a body that is a string, or one that
+// was sent as JSON text: gotText is its leaf as the string.
 type event struct {
-	got, attested             uint64
+	got, gotText, attested    uint64
 	gotPolicy, attestedPolicy uint16
 	flags                     uint8
 	outcome                   uint8 // index in outcomes, 0 for none
@@ -292,6 +309,7 @@ func New(keys ...ed25519.PublicKey) *Auditor {
 		seed: maphash.MakeSeed(), pinned: map[string]ed25519.PublicKey{}, streamed: map[string]ed25519.PublicKey{}, used: map[string]bool{},
 		policies: map[string]uint16{}, told: map[uint16]bool{}, sessions: map[identity]*session{}, ledgers: map[identity]*ledger{}, modes: map[string]map[string]bool{},
 		aliases: map[identity]identity{}, matched: map[identity]identity{}, ops: map[string]uint64{}, attempts: map[string]attested{}, given: map[string]telemetry.Outcome{},
+		tried: map[string][]attempt{}, moves: map[identity]map[string]telemetry.Generation{},
 	}
 	for _, k := range keys {
 		a.pinned[telemetry.KeyID(k)] = k
@@ -334,7 +352,9 @@ func (a *Auditor) policy(name string) uint16 {
 	}
 	n, ok := a.policies[name]
 	if !ok {
-		n = uint16(len(a.policies) + 1)
+		if n = uint16(min(len(a.policies)+1, math.MaxUint16)); n == math.MaxUint16 {
+			return n // all that are too many to be true; no bridge has told of them
+		}
 		a.policies[name] = n
 	}
 	return n
@@ -345,7 +365,7 @@ func (a *Auditor) session(id identity) *session {
 	if s == nil {
 		s = &session{
 			by: map[uint32]*table[event]{}, quiet: map[uint32]quietRuns{}, instances: map[string]bool{}, chains: map[string]map[uint64]link{},
-			variants: map[place][]variant{}, next: map[string]int64{}, facts: map[uint32]*table[facts]{}, more: map[place][]facts{},
+			variants: map[place][]variant{}, facts: map[uint32]*table[facts]{}, more: map[place][]facts{},
 		}
 		a.sessions[id] = s
 	}
@@ -361,6 +381,10 @@ func (s *session) events(incarnation uint32) *table[event] {
 	return t
 }
 
+// maxVariants is how many bodies, or sets of attributes, of one event are told
+// apart: more than there are policies in its life.
+const maxVariants = 64
+
 // keepFacts takes in the attributes of a ledger record.
 func (s *session) keepFacts(id telemetry.Identity, f facts) {
 	t := s.facts[id.Incarnation]
@@ -372,18 +396,19 @@ func (s *session) keepFacts(id telemetry.Identity, f facts) {
 	switch kept := t.at(id.Seq); {
 	case kept.none():
 		*kept = f
-	case *kept != f && !slices.Contains(s.more[at], f):
+	case *kept != f && len(s.more[at]) < maxVariants && !slices.Contains(s.more[at], f):
 		s.more[at] = append(s.more[at], f)
 	}
 }
 
-// record takes in a ledger record.
-func (a *Auditor) record(id telemetry.Identity, instance, policy string, leaf telemetry.Leaf, withheld, badIdentity bool) {
+// record takes in a ledger record. text is the other leaf that its body may have,
+// see event.
+func (a *Auditor) record(id telemetry.Identity, instance, policy string, leaf, text telemetry.Leaf, withheld, badIdentity bool) {
 	a.totals.Records++
 	s := a.session(identity{id.SessionID, id.CreatedAt, id.FormatVersion})
 	s.instances[instance] = true
 	e := s.events(id.Incarnation).at(id.Seq)
-	h, p := a.hash(leaf), a.policy(policy)
+	got := variant{a.hash(leaf), a.policy(policy), a.hash(text)}
 	switch {
 	case badIdentity:
 		e.flags |= badUID
@@ -394,30 +419,34 @@ func (a *Auditor) record(id telemetry.Identity, instance, policy string, leaf te
 		e.flags |= marker | received
 	case e.flags&received == 0 || e.flags&marker != 0 && e.got == 0:
 		e.flags |= received
-		e.got, e.gotPolicy = h, p
-	case e.got == h && e.gotPolicy == p:
+		e.got, e.gotText, e.gotPolicy = got.leaf, got.text, got.policy
+	case e.got == got.leaf && e.gotPolicy == got.policy:
 		a.totals.Repeated++
 	default:
 		at := place{id.Incarnation, id.Seq, false}
-		if e.gotPolicy == p {
+		if e.gotPolicy == got.policy {
 			e.flags |= doubled
 		}
 		for _, v := range s.variants[at] {
 			switch {
-			case v == variant{h, p}:
+			case v.leaf == got.leaf && v.policy == got.policy:
 				a.totals.Repeated++
 				return
-			case v.policy == p:
+			case v.policy == got.policy:
 				e.flags |= doubled
 			}
 		}
-		s.variants[at] = append(s.variants[at], variant{h, p})
+		if len(s.variants[at]) >= maxVariants {
+			e.flags |= doubled // more than there can be policies
+			return
+		}
+		s.variants[at] = append(s.variants[at], got)
 	}
 }
 
-// maxBareRun bounds a run of records without leaves: far more than the 256 that a
-// span has, and little enough to be counted out.
-const maxBareRun = 1 << 16
+// maxBare bounds the records without leaves in a summary: far more than the 256
+// records that a span has, and little enough for its length to be counted out.
+const maxBare = 1 << 12
 
 // summary takes in a summary whose signature was checked, or will be.
 func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash string) {
@@ -435,11 +464,12 @@ func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash 
 	}
 	chain[sum.Span] = l
 	a.totals.Summaries++
-	if g := sum.Generation; g != nil {
-		s.next[sum.Key] = g.NextSeq
+	if sum.Generation != nil {
+		a.moved(id, sum.Key, *sum.Generation)
 	}
 	p := a.policy(sum.Policy)
 	t := s.events(sum.Incarnation)
+	bare := int64(0)
 	for _, r := range sum.Runs {
 		if slices.Contains(outcomes[:], r.Outcome) && r.Outcome != "" && !r.Outcome.Records() {
 			s.quiet[sum.Incarnation] = append(s.quiet[sum.Incarnation], quietRun{r.From, r.To, r.Outcome})
@@ -450,9 +480,12 @@ func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash 
 			a.find(Unreadable, id, sum.Incarnation, r.From, r.To, "a summary has an outcome that is not known")
 			continue
 		}
-		if len(r.Leaves) == 0 && r.To-r.From >= maxBareRun {
-			a.find(Unreadable, id, sum.Incarnation, r.From, r.To, "a summary has more records in a row than any span has")
-			continue
+		if n := r.To - r.From; len(r.Leaves) == 0 {
+			if n >= maxBare-bare {
+				a.find(Unreadable, id, sum.Incarnation, r.From, r.To, "a summary has more records than any span has")
+				continue
+			}
+			bare += n + 1
 		}
 		for seq := r.From; seq <= r.To; seq++ {
 			e := t.at(seq)
@@ -463,15 +496,19 @@ func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash 
 					a.find(Unreadable, id, sum.Incarnation, seq, seq, "a summary has a leaf that is no SHA-256")
 				}
 			}
-			if e.outcome != 0 && (e.attested != h || e.attestedPolicy != p) && h != 0 && e.attested != 0 {
-				at := place{sum.Incarnation, seq, true}
-				s.variants[at] = append(s.variants[at], variant{h, p})
-			}
-			// Of two attestations, after a rewind, the better one counts.
-			if e.outcome == 0 || code < e.outcome {
+			// Of two attestations, after a rewind, the better one counts; each body
+			// that was attested is.
+			better := e.outcome == 0 || code < e.outcome
+			if better {
 				e.outcome = code
-				if h != 0 {
-					e.attested, e.attestedPolicy = h, p
+			}
+			switch {
+			case e.attested == 0 && (better || h != 0):
+				e.attested, e.attestedPolicy = h, p
+			case h != 0 && (e.attested != h || e.attestedPolicy != p):
+				at := place{sum.Incarnation, seq, true}
+				if v := (variant{leaf: h, policy: p}); len(s.variants[at]) < maxVariants && !slices.Contains(s.variants[at], v) {
+					s.variants[at] = append(s.variants[at], v)
 				}
 			}
 		}
@@ -481,8 +518,28 @@ func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash 
 		if !ok {
 			a.find(Unreadable, id, sum.Incarnation, sum.From, sum.To, "a summary has a leaf of an attempt that is no SHA-256")
 		}
-		a.attempts[at.UID] = attested{session: id, leaf: leaf, outcome: at.Outcome}
+		a.attempts[at.UID] = attested{session: id, leaf: leaf, policy: p, outcome: at.Outcome}
 	}
+}
+
+// moved takes in that a session has gone on in a newer format.
+func (a *Auditor) moved(id identity, key string, g telemetry.Generation) {
+	if a.moves[id] == nil {
+		a.moves[id] = map[string]telemetry.Generation{}
+	}
+	a.moves[id][key] = g
+}
+
+// begins is the first event of a session that was captured in its format: what
+// stands before it was in an older one. -1 where nothing tells of one.
+func (a *Auditor) begins(id identity) int64 {
+	first := int64(-1)
+	for _, g := range a.moves[id] {
+		if first < 0 || g.NextSeq < first {
+			first = g.NextSeq
+		}
+	}
+	return first
 }
 
 func (a *Auditor) find(kind Kind, id identity, incarnation uint32, from, to int64, detail string) {
@@ -507,6 +564,7 @@ func (a *Auditor) Report() ([]Finding, Totals) {
 		for inc, q := range s.quiet {
 			s.quiet[inc] = q.disjoint()
 		}
+		s.begin()
 	}
 	a.match()
 	ids := slices.SortedFunc(maps.Keys(a.sessions), compareIDs)
@@ -560,13 +618,20 @@ func (a *Auditor) checkSignatures() {
 		}
 		id, what := identity{}, w.op
 		if w.session != nil {
-			id, what = *w.session, fmt.Sprintf("summary %d", w.span)
+			id = *w.session
+		}
+		if w.span > 0 {
+			what = fmt.Sprintf("summary %d", w.span)
 		}
 		switch {
+		case w.key == "":
+			a.find(BadSignature, id, 0, -1, -1, what+" is not signed")
 		case key == nil:
 			a.find(UnknownKey, id, 0, -1, -1, what+" is signed with key "+w.key+", which is not known; name it with --public-key")
 		case !telemetry.VerifyBody(key, w.op, w.body):
 			a.find(BadSignature, id, 0, -1, -1, what+" was not made with its key")
+		case w.verified != nil:
+			w.verified()
 		}
 	}
 	a.waiting = nil

@@ -168,6 +168,37 @@ func (b *bridge) started(policy string) {
 	b.op("bridge.started", b.sign("bridge.started", fmt.Sprintf(`{"key":%q,"mode":"FULL","policy":%q,"public_key":%s}`, telemetry.KeyID(b.public()), policy, key)))
 }
 
+// changed says that the policy is another one, with the signature of by.
+func (b *bridge) changed(by *bridge, policy string) {
+	b.op("bridge.policy_changed", by.sign("bridge.policy_changed", fmt.Sprintf(`{"before":%q,"now":%q,"key":%q}`, policyA, policy, telemetry.KeyID(b.public()))))
+}
+
+// moved says how the session of newer goes on.
+var moved = telemetry.Generation{FromVersion: 2, ToVersion: 3, LastSeq: 3, NextSeq: 2}
+
+// newer makes the session go on in format 3.
+func (b *bridge) newer() {
+	b.id.FormatVersion, b.span, b.previous = 3, 0, ""
+	b.op("session.generation", b.sign("session.generation", fmt.Sprintf(`{"from_version":2,"to_version":3,"last_seq":3,"next_seq":2,"first_uid":%q,"key":%q}`,
+		b.identity(2).UID(), telemetry.KeyID(b.public()))), attr("session.id", str(b.id.SessionID)), attr("session.created_at", num(b.id.CreatedAt)))
+}
+
+// attempt is the record of one.
+func (b *bridge) attempt(n, policy, text string) {
+	b.opAs("00000000-0000-8000-8000-00000000000"+n, "attempt", text,
+		attr("session.id", str(b.id.SessionID)), attr("session.created_at", num(b.id.CreatedAt)), attr("otel_bridge.policy", str(policy)))
+}
+
+// attempts attests attempts whose bodies are eventBody, and an event.
+func (b *bridge) attempts(list ...string) {
+	b.events(0, 0)
+	b.summaryWith(func(s *telemetry.Summary) {
+		for i, n := range list {
+			s.Attempts = append(s.Attempts, telemetry.SummaryAttempt{UID: "00000000-0000-8000-8000-00000000000" + n, Outcome: telemetry.Delivered, Leaf: leaf(eventBody(int64(i + 1)))})
+		}
+	}, delivered(0, 0))
+}
+
 // delivered are events in a row whose bodies are eventBody.
 func delivered(from, to int64) telemetry.SummaryRun {
 	r := telemetry.SummaryRun{Outcome: telemetry.Delivered, From: from, To: to}
@@ -342,9 +373,66 @@ func TestFindings(t *testing.T) {
 			return nil
 		}},
 		{name: "redacted again under a policy that was told of", complete: true, want: []string{"redacted-again 0"}, build: func(b *bridge) [][]byte {
+			b.changed(b, policyB)
+			b.sent(policyB, `{"n":7}`, 0)
+			b.summary(delivered(0, 0))
+			return nil
+		}},
+		{name: "under a policy that somebody else has told of", want: []string{"signature", "altered 0"}, build: func(b *bridge) [][]byte {
+			forger := &bridge{t: b.t, key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))}
+			b.changed(forger, policyB)
+			b.sent(policyB, `{"n":7}`, 0)
+			b.summary(delivered(0, 0))
+			return nil
+		}},
+		{name: "under a policy of which nobody has signed that there is one", want: []string{"signature", "altered 0"}, build: func(b *bridge) [][]byte {
 			b.op("bridge.policy_changed", fmt.Sprintf(`{"before":%q,"now":%q}`, policyA, policyB))
 			b.sent(policyB, `{"n":7}`, 0)
 			b.summary(delivered(0, 0))
+			return nil
+		}},
+		{name: "a marker for what was delivered, under a policy of which nobody has signed that there is one", want: []string{"signature", "altered 0"}, build: func(b *bridge) [][]byte {
+			b.op("bridge.policy_changed", fmt.Sprintf(`{"before":%q,"now":%q}`, policyA, policyB))
+			b.marker(0)
+			b.summary(delivered(0, 0))
+			return nil
+		}},
+		{name: "under a policy, where no start is told of", want: []string{"altered 0"}, build: func(b *bridge) [][]byte {
+			b.sent(policyB, `{"n":7}`, 0)
+			b.summary(delivered(0, 0))
+			b.drop("bridge.started", 1)
+			return nil
+		}},
+		{name: "a body of two members of one name", want: []string{"altered 0"}, build: func(b *bridge) [][]byte {
+			b.events(0, 0)
+			kvs := b.out[len(b.out)-1].Body.GetKvlistValue()
+			kvs.Values = append([]*common.KeyValue{attr("n", num(7))}, kvs.Values...)
+			b.summary(delivered(0, 0))
+			return nil
+		}},
+		{name: "a number that is none, for nothing", want: []string{"altered 0"}, build: func(b *bridge) [][]byte {
+			b.sent(policyA, `{"n":null}`, 0)
+			b.out[len(b.out)-1].Body.GetKvlistValue().Values[0].Value = &common.AnyValue{Value: &common.AnyValue_DoubleValue{DoubleValue: math.NaN()}}
+			b.summary(telemetry.SummaryRun{Outcome: telemetry.Delivered, From: 0, To: 0, Leaves: []string{leaf(`{"n":null}`)}})
+			return nil
+		}},
+		// A string is one, in a structured body; or JSON text, in the other form.
+		{name: "bodies that are no objects", complete: true, build: func(b *bridge) [][]byte {
+			texts := []string{`"[1,2]"`, `[1,2]`, `"text"`, `"5"`, `5`, `true`, `null`, `"{\"a\":1}"`}
+			leaves := make([]string, 0, 2*len(texts))
+			for range 2 {
+				for _, text := range texts {
+					leaves = append(leaves, leaf(text))
+				}
+			}
+			for i, text := range texts {
+				b.sent(policyA, text, int64(i))
+			}
+			for i, text := range texts {
+				b.sent(policyA, `""`, int64(len(texts)+i))
+				b.out[len(b.out)-1].Body = str(text)
+			}
+			b.summary(telemetry.SummaryRun{Outcome: telemetry.Delivered, From: 0, To: int64(len(leaves) - 1), Leaves: leaves})
 			return nil
 		}},
 		{name: "doubled", want: []string{"doubled 0", "altered 0"}, build: func(b *bridge) [][]byte {
@@ -385,6 +473,25 @@ func TestFindings(t *testing.T) {
 			b.events(0, 0)
 			b.marker(1)
 			b.summary(delivered(0, 0), run(telemetry.Withheld, 1, 1))
+			return nil
+		}},
+		{name: "withheld, and it has a body", want: []string{"altered 1"}, build: func(b *bridge) [][]byte {
+			b.events(0, 1)
+			b.summary(delivered(0, 0), run(telemetry.Withheld, 1, 1))
+			return nil
+		}},
+		{name: "withheld, and beside the marker it has a body", want: []string{"altered 1"}, build: func(b *bridge) [][]byte {
+			b.events(0, 1)
+			b.marker(1)
+			b.summary(delivered(0, 0), run(telemetry.Withheld, 1, 1))
+			return nil
+		}},
+		{name: "withheld, and sent after a rewind under another policy", complete: true, want: []string{"redacted-again 1"}, build: func(b *bridge) [][]byte {
+			b.events(0, 0)
+			b.marker(1)
+			b.summary(delivered(0, 0), run(telemetry.Withheld, 1, 1))
+			b.started(policyB)
+			b.sent(policyB, `{"n":7}`, 1)
 			return nil
 		}},
 		{name: "withheld, and no marker", want: []string{"missing 1"}, build: func(b *bridge) [][]byte {
@@ -433,6 +540,59 @@ func TestFindings(t *testing.T) {
 			b.id.Incarnation = 1
 			b.events(1, 1)
 			b.summary(delivered(1, 2))
+			return nil
+		}},
+
+		{name: "a later incarnation that nobody attests does not hide what is missing", ledger: 5, want: []string{"not-yet incarnation 1 0", "missing incarnation 1 1-4"}, build: func(b *bridge) [][]byte {
+			b.events(0, 4)
+			b.summary(delivered(0, 4))
+			b.id.Incarnation = 1
+			b.events(0, 0)
+			return nil
+		}},
+
+		// A session that goes on in a newer format, from its event 2 as that counts.
+		{name: "a newer format", complete: true, build: func(b *bridge) [][]byte {
+			b.events(0, 3)
+			b.summary(delivered(0, 3))
+			b.newer()
+			b.events(2, 4)
+			b.summaryWith(func(s *telemetry.Summary) { s.Generation = &moved }, delivered(2, 4))
+			return nil
+		}},
+		{name: "a newer format in which nothing new stands", complete: true, ledger: 2, build: func(b *bridge) [][]byte {
+			b.events(0, 3)
+			b.summary(delivered(0, 3))
+			b.newer()
+			return nil
+		}},
+		{name: "what stands in a newer format is missing", ledger: 4, want: []string{"missing 2-3"}, build: func(b *bridge) [][]byte {
+			b.events(0, 3)
+			b.summary(delivered(0, 3))
+			b.newer()
+			return nil
+		}},
+		{name: "a newer format, and what was captured in the older one is gone", want: []string{"missing 0-3"}, build: func(b *bridge) [][]byte {
+			b.newer()
+			b.events(2, 4)
+			b.summaryWith(func(s *telemetry.Summary) { s.Generation = &moved }, delivered(2, 4))
+			return nil
+		}},
+		{name: "a newer format, and the end of what was captured in the older one is gone", want: []string{"missing 2-3"}, build: func(b *bridge) [][]byte {
+			b.events(0, 1)
+			b.summary(delivered(0, 1))
+			b.newer()
+			return nil
+		}},
+		{name: "a newer format that another session has gone on in", ledger: 2, want: []string{"identity", "missing"}, build: func(b *bridge) [][]byte {
+			b.id.SessionID = "t"
+			b.newer()
+			b.id.SessionID = "s"
+			for _, kv := range b.out[len(b.out)-1].Attributes {
+				if kv.Key == "session.id" {
+					kv.Value = str("s")
+				}
+			}
 			return nil
 		}},
 
@@ -592,15 +752,45 @@ func TestFindings(t *testing.T) {
 
 		// Attempts, which are ops records.
 		{name: "attempts", want: []string{"altered", "missing"}, build: func(b *bridge) [][]byte {
-			const ok, other, gone = "00000000-0000-8000-8000-000000000001", "00000000-0000-8000-8000-000000000002", "00000000-0000-8000-8000-000000000003"
-			b.opAs(ok, "attempt", `{"n":1}`)
-			b.opAs(other, "attempt", `{"n":9}`)
-			b.events(0, 0)
-			b.summaryWith(func(s *telemetry.Summary) {
-				for i, uid := range []string{ok, other, gone} {
-					s.Attempts = append(s.Attempts, telemetry.SummaryAttempt{UID: uid, Outcome: telemetry.Delivered, Leaf: leaf(eventBody(int64(i + 1)))})
-				}
-			}, delivered(0, 0))
+			b.attempt("1", policyA, `{"n":1}`)
+			b.attempt("2", policyA, `{"n":9}`)
+			b.attempts("1", "2", "3")
+			return nil
+		}},
+		{name: "an attempt that was redacted again", complete: true, want: []string{"redacted-again"}, build: func(b *bridge) [][]byte {
+			b.started(policyB)
+			b.attempt("1", policyB, `{"n":9}`)
+			b.attempts("1")
+			return nil
+		}},
+		{name: "an altered attempt is one whatever policies there are", want: []string{"altered"}, build: func(b *bridge) [][]byte {
+			b.started(policyB)
+			b.attempt("1", policyA, `{"n":9}`)
+			b.attempts("1")
+			return nil
+		}},
+		{name: "an attempt with two bodies", want: []string{"altered"}, build: func(b *bridge) [][]byte {
+			b.attempt("1", policyA, `{"n":1}`)
+			b.attempt("1", policyA, `{"n":9}`)
+			b.attempts("1")
+			return nil
+		}},
+		{name: "an attempt of another session", want: []string{"altered"}, build: func(b *bridge) [][]byte {
+			b.id.SessionID = "t"
+			b.attempt("1", policyA, `{"n":1}`)
+			b.id.SessionID = "s"
+			b.attempts("1")
+			return nil
+		}},
+		{name: "an attempt that nobody attests", complete: true, want: []string{"not-yet"}, build: func(b *bridge) [][]byte {
+			b.attempt("1", policyA, `{"n":1}`)
+			b.attempts()
+			return nil
+		}},
+		{name: "an attempt that nobody attests, and another in its place", want: []string{"not-yet", "doubled"}, build: func(b *bridge) [][]byte {
+			b.attempt("1", policyA, `{"n":1}`)
+			b.attempt("1", policyA, `{"n":2}`)
+			b.attempts()
 			return nil
 		}},
 

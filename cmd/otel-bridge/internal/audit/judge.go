@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -16,13 +17,11 @@ func (a *Auditor) judge(id identity, s *session) {
 	if len(s.instances) > 1 {
 		a.find(TwoBridges, id, 0, -1, -1, "sent by "+strings.Join(slices.Sorted(maps.Keys(s.instances)), " and "))
 	}
-	first := int64(-1)
 	for _, key := range slices.Sorted(maps.Keys(s.chains)) {
 		a.judgeChain(id, s, key)
-		if n, ok := s.next[key]; ok && (first < 0 || n < first) {
-			first = n
-		}
 	}
+	a.judgeOlder(id)
+	first := a.begins(id)
 	led := a.ledgers[a.matched[id]]
 	last := uint32(0) // of a session of which only summaries came that do not count
 	for inc := range s.by {
@@ -41,7 +40,7 @@ func (a *Auditor) judge(id identity, s *session) {
 		if !want.known || seq < first || want.elided && scope.has(seq) {
 			return
 		}
-		if !s.accounts(seq) {
+		if !s.accounts(seq, s.holds(seq)) {
 			run.add(scope, seq)
 		}
 	})
@@ -51,10 +50,49 @@ func (a *Auditor) judge(id identity, s *session) {
 	a.tellAbsent(id, last, &run)
 }
 
-// accounts tells whether an event was received or attested, under whichever
-// incarnation.
-func (s *session) accounts(seq int64) bool {
+// judgeOlder looks at what a session had when it went on in a newer format: all of
+// it was captured in the older one.
+func (a *Auditor) judgeOlder(id identity) {
+	for _, key := range slices.Sorted(maps.Keys(a.moves[id])) {
+		g := a.moves[id][key]
+		older := identity{id.id, id.created, g.FromVersion}
+		seq := max(0, a.begins(older))
+		if s := a.sessions[older]; s != nil {
+			for seq <= g.LastSeq {
+				if to := s.quietTo(seq); to >= seq {
+					seq = to
+				} else if !s.accounts(seq, 0) {
+					break
+				}
+				seq++
+			}
+		}
+		if seq <= g.LastSeq {
+			a.find(Missing, older, 0, seq, g.LastSeq, fmt.Sprintf("captured before the session went on under version %d; from here on it was neither received nor accounted for", id.version))
+			return
+		}
+	}
+}
+
+// quietTo is the last of the events in a row, from seq on, that are attested to have
+// no record; -1 where seq is none.
+func (s *session) quietTo(seq int64) int64 {
+	to := int64(-1)
+	for _, q := range s.quiet {
+		if i, _ := slices.BinarySearchFunc(q, seq, func(r quietRun, seq int64) int { return cmp.Compare(r.to, seq) }); i < len(q) && q[i].from <= seq {
+			to = max(to, q[i].to)
+		}
+	}
+	return to
+}
+
+// accounts tells whether an event was received or attested, under an incarnation
+// or a later one.
+func (s *session) accounts(seq int64, incarnation uint32) bool {
 	for inc, t := range s.by {
+		if inc < incarnation {
+			continue
+		}
 		if e := t.look(seq); e != nil && (e.flags&received != 0 || e.outcome != 0) || s.quiet[inc].at(seq) != "" {
 			return true
 		}
@@ -62,24 +100,45 @@ func (s *session) accounts(seq int64) bool {
 	return false
 }
 
+// holds is the incarnation from which on a ledger's event is to be accounted for:
+// where a later one has begun, the earlier ones speak of another past.
+func (s *session) holds(seq int64) uint32 {
+	last := uint32(0)
+	for inc, begin := range s.begins {
+		if inc > last && begin <= seq {
+			last = inc
+		}
+	}
+	return last
+}
+
 // until is the first event that a later incarnation has in place of this one's: what
 // stands before is still what the ledger has.
 func (s *session) until(incarnation uint32) int64 {
 	until := int64(math.MaxInt64)
-	for inc, t := range s.by {
-		if inc <= incarnation {
-			continue
+	for inc, begin := range s.begins {
+		if inc > incarnation {
+			until = min(until, begin)
 		}
+	}
+	return until
+}
+
+// begin notes with which event each incarnation begins.
+func (s *session) begin() {
+	s.begins = make(map[uint32]int64, len(s.by))
+	for inc, t := range s.by {
+		first := int64(math.MaxInt64)
 		if q := s.quiet[inc]; len(q) > 0 {
-			until = min(until, q[0].from)
+			first = q[0].from
 		}
 		t.each(func(seq int64, e *event) {
 			if e.flags&received != 0 || e.outcome != 0 {
-				until = min(until, seq)
+				first = min(first, seq)
 			}
 		})
+		s.begins[inc] = first
 	}
-	return until
 }
 
 // judgeUnseen looks at a ledger of which nothing was received.
@@ -227,7 +286,7 @@ func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger) 
 			switch {
 			case want == nil || !want.known:
 				say(BeyondLedger, "the ledger has no such event")
-			case want.policy != 0 && e.flags&marker == 0 && e.gotPolicy == want.policy && e.got != want.leaf:
+			case want.policy != 0 && want.leaf != 0 && a.otherBody(s, inc, seq, e, want):
 				say(Altered, "its body is not what redaction makes of the ledger")
 			}
 			a.judgeFacts(s, inc, seq, e, led, say)
@@ -271,22 +330,53 @@ func (a *Auditor) judgeAbsent(outcome telemetry.Outcome, say func(Kind, string),
 // another policy cannot be compared; a policy that no bridge has told of is no
 // excuse.
 func (a *Auditor) judgeBody(s *session, inc uint32, seq int64, e *event, say func(Kind, string)) {
-	vouched := append([]variant{{e.attested, e.attestedPolicy}}, s.variants[place{inc, seq, true}]...)
-	if e.attested == 0 {
+	vouched := append([]variant{{leaf: e.attested, policy: e.attestedPolicy}}, s.variants[place{inc, seq, true}]...)
+	withheld := outcomes[e.outcome] == telemetry.Withheld
+	if e.attested == 0 && !withheld {
 		return // a body without a leaf: that it is there is all that can be told
 	}
-	for _, got := range append([]variant{{e.got, e.gotPolicy}}, s.variants[place{inc, seq, false}]...) {
+	for got := range s.got(inc, seq, e) {
 		same := slices.ContainsFunc(vouched, func(v variant) bool { return v.policy == got.policy })
 		switch {
-		case slices.Contains(vouched, got):
+		case slices.ContainsFunc(vouched, func(v variant) bool { return v.policy == got.policy && got.is(v.leaf) }):
+		case same && withheld:
+			say(Altered, "attested as withheld, and it has a body")
 		case same:
 			say(Altered, "its body is not the one that was attested")
-		case len(a.told) > 0 && !a.told[got.policy]:
+		case !a.told[got.policy]:
 			say(Altered, "its body is not the one that was attested, and no bridge has told of its policy")
 		default:
 			say(RedactedAgain, "under another policy than was attested; its body cannot be compared")
 		}
 	}
+}
+
+// got is the bodies of an event that was received.
+func (s *session) got(inc uint32, seq int64, e *event) iter.Seq[variant] {
+	return func(yield func(variant) bool) {
+		if e.flags&marker != 0 && e.got == 0 || !yield(variant{e.got, e.gotPolicy, e.gotText}) {
+			return
+		}
+		for _, v := range s.variants[place{inc, seq, false}] {
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// is tells whether what was received has this leaf.
+func (v variant) is(leaf uint64) bool { return leaf != 0 && (v.leaf == leaf || v.text == leaf) }
+
+// otherBody tells whether an event was received, under the policy of the
+// configuration, with another body than that makes of the ledger.
+func (a *Auditor) otherBody(s *session, inc uint32, seq int64, e *event, want *expected) bool {
+	for got := range s.got(inc, seq, e) {
+		if got.policy == want.policy && !got.is(want.leaf) {
+			return true
+		}
+	}
+	return false
 }
 
 // judgeFacts compares the attributes of a received record with those that capture
@@ -312,22 +402,50 @@ func (a *Auditor) judgeFacts(s *session, inc uint32, seq int64, e *event, led *l
 
 func (a *Auditor) judgeAttempts() {
 	for _, uid := range slices.Sorted(maps.Keys(a.attempts)) {
-		at := a.attempts[uid]
-		got, ok := a.ops[uid]
+		at, got := a.attempts[uid], a.tried[uid]
 		what := "the record of an attempt, " + uid
+		say := func(k Kind, how string) { a.find(k, at.session, 0, -1, -1, what+how) }
 		switch {
-		case !ok && at.outcome == telemetry.Delivered, !ok && at.outcome == telemetry.Withheld:
-			if _, given := a.given[uid]; given {
-				a.find(Discarded, at.session, 0, -1, -1, what+", was given up by an operator")
-				continue
+		case len(got) > 0:
+			for _, g := range got {
+				a.judgeAttempt(&at, &g, say)
 			}
-			a.find(Missing, at.session, 0, -1, -1, what+", was attested as "+string(at.outcome))
-		case !ok:
-			a.find(Kind(at.outcome), at.session, 0, -1, -1, what)
-		case at.outcome == telemetry.Withheld:
-			a.find(Withheld, at.session, 0, -1, -1, what+", is a marker")
-		case at.leaf != 0 && got != at.leaf && len(a.told) < 2:
-			a.find(Altered, at.session, 0, -1, -1, what+", has another body than was attested")
+		case at.outcome != telemetry.Delivered && at.outcome != telemetry.Withheld:
+			say(Kind(at.outcome), "")
+		case a.given[uid] != "":
+			say(Discarded, ", was given up by an operator")
+		default:
+			say(Missing, ", was attested as "+string(at.outcome))
 		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(a.tried)) {
+		if _, ok := a.attempts[uid]; ok {
+			continue
+		}
+		got := a.tried[uid]
+		a.find(Tail, got[0].session, 0, -1, -1, "the record of an attempt, "+uid+", was received; no summary speaks of it yet")
+		for i, g := range got[1:] {
+			if slices.ContainsFunc(got[:i+1], func(o attempt) bool { return o.policy == g.policy }) {
+				a.find(Doubled, g.session, 0, -1, -1, "the record of an attempt, "+uid+", is there twice, and not the same, under one policy")
+			}
+		}
+	}
+}
+
+// judgeAttempt compares a record of an attempt with what was attested of it.
+func (a *Auditor) judgeAttempt(at *attested, got *attempt, say func(Kind, string)) {
+	switch {
+	case got.session.id != at.session.id || got.session.created != at.session.created:
+		say(Altered, ", names another session than the summary that attests it")
+	case got.marker && at.outcome == telemetry.Withheld:
+		say(Withheld, ", is a marker")
+	case got.marker && len(a.told) > 1:
+		say(Withheld, ", is a marker; a later policy has withheld it")
+	case !got.marker && at.leaf != 0 && got.leaf == at.leaf:
+	case !got.marker && at.leaf == 0 && at.outcome != telemetry.Withheld: // a body without a leaf
+	case got.policy != at.policy && a.told[got.policy]:
+		say(RedactedAgain, ", is under another policy than was attested; its body cannot be compared")
+	default:
+		say(Altered, ", has another body than was attested")
 	}
 }

@@ -78,7 +78,7 @@ func (a *Auditor) misfit(s *session, led *ledger) (n int64) {
 			switch {
 			case want == nil || !want.known:
 				n++
-			case want.policy != 0 && e.flags&(received|marker) == received && e.gotPolicy == want.policy && e.got != want.leaf:
+			case want.policy != 0 && want.leaf != 0 && a.otherBody(s, inc, seq, e, want):
 				n++
 			case got != nil && made != nil && !got.none() && !made.none() && a.differ(got, made, got.policy == made.policy && made.policy != 0) != "":
 				n++
@@ -87,7 +87,7 @@ func (a *Auditor) misfit(s *session, led *ledger) (n int64) {
 	}
 	scope := a.scopeOf(led, s.instances)
 	led.each(func(seq int64, want *expected) {
-		if want.known && !want.elided && scope.has(seq) && !s.accounts(seq) {
+		if want.known && !want.elided && scope.has(seq) && !s.accounts(seq, s.holds(seq)) {
 			n++
 		}
 	})

@@ -109,23 +109,27 @@ func (a *Auditor) log(instance string, rec *logs.LogRecord) {
 		Incarnation: uint32(incarnation), Seq: seq,
 	}
 	withheld := text(attrs, telemetry.KeyWithheld) != ""
-	var leaf telemetry.Leaf
+	var leaf, asText telemetry.Leaf
 	if !withheld {
-		leaf = telemetry.LeafOf(bodyJSON(rec.GetBody()))
+		leaf, asText = leavesOf(rec.GetBody())
 	}
 	policy, bad := text(attrs, telemetry.KeyPolicy), uid != id.UID()
 	if a.keep && !bad {
 		a.session(identity{id.SessionID, id.CreatedAt, id.FormatVersion}).keepFacts(id, a.receivedFacts(rec, withheld, policy))
 	}
-	a.record(id, instance, policy, leaf, withheld, bad)
+	a.record(id, instance, policy, leaf, asText, withheld, bad)
 }
 
 // op takes in an ops record.
 func (a *Auditor) op(instance, op, uid string, attrs []*common.KeyValue, any *common.AnyValue) {
+	if op == telemetry.OpAttempt {
+		a.attempt(uid, attrs, any)
+		return
+	}
 	body := bodyJSON(any)
 	h := a.hash(telemetry.LeafOf(body))
 	if old, twice := a.ops[uid]; twice {
-		if old != h && op != telemetry.OpAttempt {
+		if old != h {
 			a.find(Doubled, identity{}, 0, -1, -1, fmt.Sprintf("ops record %s (%s) has two bodies", uid, op))
 		}
 		a.totals.Repeated++
@@ -138,7 +142,9 @@ func (a *Auditor) op(instance, op, uid string, attrs []*common.KeyValue, any *co
 	case telemetry.OpBridgeStarted:
 		a.readStarted(instance, body)
 	case telemetry.OpPolicyChanged:
-		a.tell(string(member(body, "now")))
+		a.wait(op, member(body, "key"), body, nil, func() { a.tell(member(body, "now")) })
+	case telemetry.OpGeneration:
+		a.readGeneration(attrs, body)
 	case telemetry.OpOperator + "discard", telemetry.OpOperator + "drop":
 		for list := sess.WalkArray(memberRaw(body, "uids")); list.Next(); {
 			if uid, ok := sess.String(list.Value()); ok {
@@ -148,10 +154,30 @@ func (a *Auditor) op(instance, op, uid string, attrs []*common.KeyValue, any *co
 	}
 }
 
+// attempt takes in the record of an attempt.
+func (a *Auditor) attempt(uid string, attrs []*common.KeyValue, body *common.AnyValue) {
+	created, _ := number(attrs, telemetry.KeyCreatedAt)
+	leaf, _ := leavesOf(body)
+	got := attempt{session: identity{id: text(attrs, telemetry.KeySessionID), created: created}, leaf: a.hash(leaf),
+		policy: a.policy(text(attrs, telemetry.KeyPolicy)), marker: text(attrs, telemetry.KeyWithheld) != ""}
+	if slices.Contains(a.tried[uid], got) {
+		a.totals.Repeated++
+	} else if len(a.tried[uid]) < maxVariants {
+		a.tried[uid] = append(a.tried[uid], got)
+	}
+}
+
 func (a *Auditor) tell(policy string) {
 	if p := a.policy(policy); p != 0 {
 		a.told[p] = true
 	}
+}
+
+// wait keeps what is signed until its key is known; verified is called when it is
+// that key's.
+func (a *Auditor) wait(op, key string, body []byte, session *identity, verified func()) {
+	a.waiting = append(a.waiting, signedBody{op: op, key: key, body: slices.Clone(body), session: session, verified: verified})
+	a.settle()
 }
 
 // memberRaw is a member of an object; an empty array where there is none.
@@ -180,12 +206,40 @@ func (a *Auditor) readStarted(instance string, body []byte) {
 	}
 	id := telemetry.KeyID(key)
 	a.streamed[id] = key
-	a.waiting = append(a.waiting, signedBody{op: telemetry.OpBridgeStarted, key: id, body: slices.Clone(body)})
-	a.tell(member(body, "policy"))
-	if a.modes[instance] == nil {
-		a.modes[instance] = map[string]bool{}
+	a.wait(telemetry.OpBridgeStarted, id, body, nil, func() {
+		a.tell(member(body, "policy"))
+		if a.modes[instance] == nil {
+			a.modes[instance] = map[string]bool{}
+		}
+		a.modes[instance][member(body, "mode")] = true
+	})
+}
+
+// readGeneration takes in that a session goes on in a newer format, as one record
+// says it: where nothing new stands in that format there is no summary yet.
+func (a *Auditor) readGeneration(attrs []*common.KeyValue, body []byte) {
+	var g struct {
+		telemetry.Generation
+		FirstUID string `json:"first_uid"`
+		Key      string `json:"key"`
 	}
-	a.modes[instance][member(body, "mode")] = true
+	created, _ := number(attrs, telemetry.KeyCreatedAt)
+	id := identity{id: text(attrs, telemetry.KeySessionID), created: created}
+	if err := json.Unmarshal(body, &g); err != nil {
+		a.find(Unreadable, id, 0, -1, -1, "a record session.generation is not understood")
+		return
+	}
+	id.version = g.ToVersion
+	incarnation, _ := number(attrs, telemetry.KeyIncarnation)
+	bound := telemetry.Identity{SessionID: id.id, CreatedAt: created, FormatVersion: id.version, Incarnation: uint32(incarnation), Seq: g.NextSeq}
+	if bound.UID() != g.FirstUID {
+		a.find(BadIdentity, id, uint32(incarnation), -1, -1, "a record session.generation speaks of another session")
+		return
+	}
+	a.wait(telemetry.OpGeneration, g.Key, body, &id, func() {
+		a.session(id)
+		a.moved(id, g.Key, g.Generation)
+	})
 }
 
 func (a *Auditor) readSummary(attrs []*common.KeyValue, body []byte) {
@@ -210,7 +264,7 @@ func (a *Auditor) readSummary(attrs []*common.KeyValue, body []byte) {
 			return
 		}
 	} else {
-		a.waiting = append(a.waiting, signedBody{telemetry.OpSummary, sum.Key, slices.Clone(body), &id, sum.Span})
+		a.waiting = append(a.waiting, signedBody{op: telemetry.OpSummary, key: sum.Key, body: slices.Clone(body), session: &id, span: sum.Span})
 		a.settle()
 	}
 	a.summary(id, s, sum, telemetry.BodyHash(body))
@@ -230,9 +284,52 @@ func (a *Auditor) settle() {
 			continue
 		}
 		a.used[w.key] = true
+		if w.verified != nil {
+			w.verified()
+		}
 	}
 	clear(a.waiting[len(left):])
 	a.waiting = left
+}
+
+// leavesOf are the leaves that a body may have: its own, and where it is a text
+// that is JSON, which may be a body that was sent as its JSON text or a string, that
+// of the string.
+func leavesOf(v *common.AnyValue) (leaf, text telemetry.Leaf) {
+	if s, ok := v.GetValue().(*common.AnyValue_StringValue); ok {
+		text = telemetry.LeafOf(appendText(nil, s.StringValue))
+		if raw := sess.TrimSpace([]byte(s.StringValue)); sess.ValidJSON(raw) == nil {
+			return telemetry.LeafOf(raw), text
+		}
+		return text, telemetry.Leaf{}
+	}
+	if odd(v) {
+		return telemetry.Leaf{1}, text
+	}
+	return telemetry.LeafOf(bodyJSON(v)), text
+}
+
+// odd tells values that have no JSON, and so are of no bridge: bytes, numbers that
+// are none, and two members of one name.
+func odd(v *common.AnyValue) bool {
+	switch v := v.GetValue().(type) {
+	case *common.AnyValue_BytesValue:
+		return true
+	case *common.AnyValue_DoubleValue:
+		return math.IsInf(v.DoubleValue, 0) || math.IsNaN(v.DoubleValue)
+	case *common.AnyValue_ArrayValue:
+		return slices.ContainsFunc(v.ArrayValue.GetValues(), odd)
+	case *common.AnyValue_KvlistValue:
+		kvs := v.KvlistValue.GetValues()
+		names := make(map[string]bool, len(kvs))
+		for _, kv := range kvs {
+			if names[kv.GetKey()] || odd(kv.GetValue()) {
+				return true
+			}
+			names[kv.GetKey()] = true
+		}
+	}
+	return false
 }
 
 // bodyJSON is a body as JSON. A body that was sent as JSON text is that JSON.
