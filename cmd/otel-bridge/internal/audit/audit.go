@@ -6,7 +6,7 @@
 //	ledger (optional) ──▶ every seq ────────────────────┤
 //	configuration (optional) ──▶ bodies, made again ────┘
 //
-// Memory: 40 bytes for each event that has a record, whatever its size, 150 more
+// Memory: 48 bytes for each event that has a record, whatever its size, 150 more
 // where ledgers are compared, and about 100 for each summary. The order of what is read does not matter.
 package audit
 
