@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -75,6 +76,10 @@ func Main() int {
 	return a.run(context.Background(), os.Args[1:])
 }
 
+// sameSignal is how soon a signal that comes again is taken for the same one: who
+// signals a process and its group, as timeout(1) does, means one stop.
+const sameSignal = 250 * time.Millisecond
+
 // untilSignal ends ctx at the first SIGINT or SIGTERM, so that a command that
 // lasts can stop well; a second one ends the program at once.
 func untilSignal(ctx context.Context) (context.Context, func()) {
@@ -83,17 +88,23 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	stopped := make(chan struct{})
 	go func() {
-		for n := 0; ; n++ {
+		var first os.Signal
+		var at time.Time
+		for {
+			var s os.Signal
 			select {
 			case <-stopped:
 				return
-			case <-signals:
+			case s = <-signals:
 			}
-			if n > 0 {
+			switch {
+			case first == nil:
+				first, at = s, time.Now()
+				cancel()
+			case s != first || time.Since(at) > sameSignal:
 				fmt.Fprintln(os.Stderr, prefix+"a second signal: stopping at once; what was committed is kept")
 				os.Exit(exitFailed)
 			}
-			cancel()
 		}
 	}()
 	return ctx, func() {
