@@ -469,7 +469,7 @@ func (r Rule) merge(o Rule) Rule {
 	}
 	if o.Regex != "" {
 		r.Regex = o.Regex
-		r.Find, r.Literals, r.Numbers = nil, nil, false
+		r.Find, r.Literals, r.Numbers, r.Runs = nil, nil, false, false
 	}
 	if o.Path != "" {
 		r.Path = o.Path
