@@ -138,3 +138,57 @@ func TestPasswordsThatOnlyTheirPlaceNamesAreFound(t *testing.T) {
 		}
 	}
 }
+
+func TestFurtherMakersTokensAreTakenWhole(t *testing.T) {
+	e := builtin(t)
+	for _, v := range []string{
+		"nfp_Zqumpm08hsE8JNpjJOQGa2rb19FlY0mG1ylv",
+		"oy2uhf9q84nomefm928egnvfg3f8gr29hw7dz7po4ziyac",
+		"sl.u.dFOcVwWBhqG5KSFdPE0SPgjtHfb1F6w70WAKadYEjW1W5bSapfQ7Dh3yEg42ipqnX1fkkjbd93oQGXy9KTUMAFGrM14gENAsIrsD3mbLFecbVjafQ4gGnRfXBkg8QysD4F",
+		"ATTAc6d892aa68bfcc8c928344b16103485a1c292be01e4fc2d031c41885221c25f6aaf76fdc",
+		"EAAGVQ3JYmzSgnYNPPtPQvv9PBmGGwYPnqwYo8kwQj1qH9CstFpS8gELRersl9a6sLABHHNBSz40ZgRCZ3IwEF6y5kyy3JBNWqb9Mt8sCG3CRKbKeyv6xQrM3hww",
+		"AAAAxx12345:APA91bjhCS6jkdFKsvw8f46QqXYilvBSbELgGOBomUOLc877EgNB6bfbdUwFDrzIe3mGxHoL43ScQQYK8TUkl1JYnrw8tdVIIfHmxOCTQE8phIECUyUALDgxkhOFosZYG9uVqv8ExVuo",
+		"aio_5Zbcb99JpX9M02bB3f8nUVRBoMFT",
+		"fc-79a73aff5cfd4501150bf8e28d3e14be",
+		"sb_secret_93lgWk7J6rWs77hSx91HqaksrCoAqUv",
+		"napi_lPaJQ5WE2RlTZQcYTbYTTBPynZzih6tZg1v6tnOLD5pIrRzgiQXbhGLbitAh",
+		"ctx7sk-CrNipR0HjXFZfTvMUHoXTBzyTzbmncNnz5Bh",
+		"rpa_gJjH3LZ7wM6GKHVjk9tCSi5eIeeaAXZY7rzsj6HoV5D",
+		"pcsk_0bA2DA_zqx2T4Rc1hotdHNYgt0sgCWBn1Bue6bsBu4RstbtSPrwfm74O5bFGEhS2v3y",
+		"pat-na1-1c97570c-f1dc-b921-07c9-07cbeac0ddd6",
+		"mdb_sa_sk_aM31d8gfXEsmvvroDJYlviXJxwM55dkAiByZzlcY",
+		"sqp_3d4654c340b67c01ffff3195f80135f3b92c0742",
+		"squ_3fb388dfa93ee3419300aed2e779eda314554f62",
+		"amzn.mws.5b65a91d-1cbb-5371-bd6a-2ba11015b11f",
+		"amzn1.oa2-cs.v1.5c9538f28f41ec36f2e5fa8b4ecfe5dc94fa78e5fa039c77d2f50540a7edca5b",
+		"APP_USR-9277609509784485-376103-d63d17418e52d2d058b3abc4aa0df28d",
+		"access_token$production$2993a370361fd9ee$c39ea79497344d3bcf7d49a2a09115e6",
+		"SWMTKN-1-7425209ada870573ca7570574185c68b3e9239e086bc8dd10-8Q9T6IMaVF3bDWbcXh2iEHO4c",
+		"wandb_v1_k7nEbkdtmq9yDCMSc0hf3KjWevOvPf4GNiMPSbf8nPblDH8qrCx1d12MZTOL",
+		"cal_live_312427c89aedc8c08e026d8b2ba8ad5e",
+		"AQ.Ab8RN6NgwNiCMNBxZNazLqccGJz1yZdasThsqxW8q12sxlahIJ",
+		"csk-hh3Swkbx94xqjzJhiT6ItwyPMNv497UOJOEhYaWjKJe0LRrx",
+		"PMAT-4rS6scD9QYok70gNLCSi6RDSXD",
+		"https://outlook.office.com/webhook/2a384f00-b9fd-1498-46d5-257d7653acaa@fa9d88cd-671b-98f5-0044-af8603f5c1dc/IncomingWebhook/860e7527da285bdc443ccb28d23a0235/7eca5112-28bd-9e17-85d5-99875c7b2e13",
+		"https://acme.webhook.office.com/webhookb2/36614eba-23a9-461d-2815-6e9c85e593b4@f9a9cc3b-953a-a71b-3830-a13fcf93e3e3/IncomingWebhook/f13c90335515c5d368d565a03f0ab4e9/df161652-e963-9911-b08f-d8fc2244218b",
+		"https://hooks.zapier.com/hooks/catch/1234567/0zIUGEc",
+		"https://open.feishu.cn/open-apis/bot/v2/hook/986187d2-5fef-061b-71ca-e867d7159768",
+		"https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=46b70cf3-a1b6-137f-55e8-4f9681b98c7b",
+		"https://events.pagerduty.com/integration/765109fb5eb8102453678ef5b9daef94/enqueue",
+	} {
+		for _, form := range []string{"value {V} end", "\"{V}\",", "__{V}__", "<!--{V}-->", "**{V}**"} {
+			out := redactJSON(t, e, quoteJSON(map[string]any{"t": strings.ReplaceAll(form, "{V}", v)}))
+			if strings.Contains(out, v[:12]) || strings.Contains(out, v[len(v)-6:]) {
+				t.Errorf("%s: %s: %s", form, v, out)
+			}
+		}
+	}
+	for _, text := range []string{
+		"napi_create_string_utf8_v2", "aio_s3_bucket_config_v2_x9", "rpa_process_2024_11_final", "rfc-2119", "EAA 2024", "wandb_v1_", "csk-something-long-12", "https://hooks.zapier.com/hooks/", "https://outlook.office.com/mail/inbox/id/AAQkADAwATM0MDAAMS", "https://learn.microsoft.com/webhook.office.com/x", "pat-na1-docs", "sl.u.x", "__sk_model_name__",
+	} {
+		in := quoteJSON(map[string]any{"t": text})
+		if out := redactJSON(t, e, in); out != in {
+			t.Errorf("%q: %s", text, out)
+		}
+	}
+}

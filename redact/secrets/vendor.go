@@ -22,7 +22,15 @@ var vendorPrefixes = []string{
 	"glsa_", "glc_", "AGE-SECRET-KEY-1", "SK", "tskey-", "fo1_", "fm1a_", "fm1r_", "fm2_", "eyJ", "pat", "phc_", "phx_", "rdme_", "dt0c01.", "dt0s01.",
 	"pscale_tkn_", "pscale_oauth_", "pscale_pw_", "PRIVATE-TOKEN", "v1.0-", "EZAK", "EZTK", "ops_eyJ", "p8e-", "sgp_", "shippo_live_", "shippo_test_",
 	"lsv2_pt_", "lsv2_sk_", "e2b_", "tvly-", "jina_", "vercel_", "vcp_", "cfut_", "cfat_", "bkua_", "CFPAT-", "duffel_", "FLWSECK", "xkeysib-", "xsmtpsib-", "API-", "atlasv1.",
+	"nfp_", "napi_", "rpa_", "aio_", "csk-", "cal_live_", "squ_", "sqp_", "sqa_", "AKID", "oy2", "ATTA", "cmVmdGtu", "EAA", "fc-",
+	"sb_secret_", "pcsk_", "mdb_sa_sk_", "ctx7sk-", "wandb_v1_", "glwt-", "bedrock-api-key-", "SWMTKN-1-", "amzn1.oa2-cs.v1.", "amzn.mws.", "PMAT-", "APP_USR-",
+	"pat-na1-", "pat-eu1-", "WPL_AP0.", "WPL_AP1.", "sl.u.", "sl.B", "AQ.Ab", "kubeconfig-u-", "access_token$production$",
 }
+
+// plainBodies are prefixes that names of other things begin with as well: so
+// many letters and digits, and nothing else, make a token of them.
+var plainBodies = map[string]int{"nfp_": 32, "napi_": 40, "rpa_": 40, "aio_": 28, "csk-": 40, "cal_live_": 32, "squ_": 40, "sqp_": 40, "sqa_": 40,
+	"AKID": 32, "oy2": 43, "ATTA": 64, "cmVmdGtu": 48, "EAA": 80, "fc-": 32}
 
 // vendorRule finds tokens by their makers' prefixes, looser than gitleaks
 // does: a known prefix and at least 16 token characters.
@@ -49,7 +57,8 @@ func vendorLiterals() []string {
 		}
 	}
 	return append(out, ".atlasv1.", "key-", "cio", "dapi", "eaaa", "eyj", "sk", "pat", "secret_", "1//0", "t3blbkfj", "hooks.slack.com/", "discord.com/api/webhooks/",
-		"discordapp.com/api/webhooks/", "nral", "-us", "q~", ":aa", "ingest.", "sentry.io")
+		"discordapp.com/api/webhooks/", "nral", "-us", "q~", ":aa", ":apa91b", "ingest.", "sentry.io", "webhook.office.com/", "outlook.office.com/webhook/", "hooks.zapier.com/hooks/",
+		"open.feishu.cn/open-apis/bot/", "open.larksuite.com/open-apis/bot/", "qyapi.weixin.qq.com/cgi-bin/webhook/", "maker.ifttt.com/trigger/", "events.pagerduty.com/integration/", "hooks.chime.aws/")
 }
 
 // vendorByLiteral holds the prefixes by what the automaton looks for.
@@ -92,6 +101,7 @@ var (
 	paddedClass  = redact.ClassOf(func(b byte) bool { return tokenByte(b) || b == '=' })
 	azureClass   = redact.ClassOf(func(b byte) bool { return tokenByte(b) || b == '~' || b == '.' })
 	webhookClass = redact.ClassOf(func(b byte) bool { return tokenByte(b) || b == '/' || b == '+' })
+	queryClass   = redact.ClassOf(func(b byte) bool { return webhookClass[b] || b == '@' || b == '?' || b == '=' || b == '%' })
 	dsnClass     = redact.ClassOf(func(b byte) bool { return alnum(b) || b == '.' || b == '-' || b == '/' || b == ':' })
 )
 
@@ -127,7 +137,10 @@ func findVendor(c *redact.Candidate) {
 	if known == nil { // a literal that is no beginning
 		switch string(lower(low[:0], lit)) {
 		case "hooks.slack.com/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/":
-			findWebhook(c)
+			findWebhook(c, webhookClass)
+		case "webhook.office.com/", "outlook.office.com/webhook/", "hooks.zapier.com/hooks/", "open.feishu.cn/open-apis/bot/", "open.larksuite.com/open-apis/bot/",
+			"qyapi.weixin.qq.com/cgi-bin/webhook/", "maker.ifttt.com/trigger/", "events.pagerduty.com/integration/", "hooks.chime.aws/":
+			findWebhook(c, queryClass)
 		case "ingest.", "sentry.io":
 			findDSN(c)
 		default:
@@ -136,7 +149,9 @@ func findVendor(c *redact.Candidate) {
 		return
 	}
 	// Behind other characters of tokens only what nothing else begins with.
-	within := start > 0 && tokenByte(text[start-1]) && !(text[start-1] == '-' && start > 1 && !tokenByte(text[start-2]))
+	// Dashes and underscores in front may be those of a comment or of emphasis.
+	alone := runBack(text, start, 4, func(b byte) bool { return b == '-' || b == '_' })
+	within := start > 0 && tokenByte(text[start-1]) && alone > 0 && tokenByte(text[alone-1])
 	if within && (c.Edge(start) || !unmistakable(text, start, end)) {
 		return
 	}
@@ -153,6 +168,15 @@ func findVendor(c *redact.Candidate) {
 		return
 	}
 	e := c.Run(end, tokenClass)
+	for n := alone; n < start && e > end && !alnum(text[e-1]); n++ {
+		e--
+	}
+	if least := plainBodies[prefix]; least > 0 {
+		if k := c.Run(end, alnumClass); k == e && k-end >= least && shape.RandomLooking(head(text[end:k])) {
+			c.Emit(start, e)
+		}
+		return
+	}
 	switch prefix {
 	case "SK": // Twilio
 		if e-end == 32 && shape.Hex(text[end:e]) {
@@ -209,6 +233,17 @@ func findVendor(c *redact.Candidate) {
 			c.Emit(start, e)
 		}
 		return
+	case "access_token$production$", "kubeconfig-u-": // two parts
+		if k := e + 1; e-end >= 8 && k < len(text) && (text[e] == '$' || text[e] == ':') {
+			if e = c.Run(k, alnumClass); e-k >= 32 {
+				c.Emit(start, e)
+			}
+		}
+		return
+	case "sl.u.", "sl.B":
+		if e-end < 100 {
+			return
+		}
 	case "SG.":
 		if e-end >= 16 && e < len(text) && text[e] == '.' {
 			c.Emit(start, c.Run(e+1, tokenClass))
@@ -216,7 +251,7 @@ func findVendor(c *redact.Candidate) {
 		return
 	case "ATATT3", "ATCTT3":
 		e = c.Run(end, paddedClass)
-	case "hvs.", "hvb.", "hvr.", "ya29.", "dt0c01.", "dt0s01.", "glpat-", "glrt-", "gldt-", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "tgp_v1_",
+	case "bedrock-api-key-", "WPL_AP0.", "WPL_AP1.", "hvs.", "hvb.", "hvr.", "ya29.", "dt0c01.", "dt0s01.", "glpat-", "glrt-", "gldt-", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "tgp_v1_",
 		"ATBB", "pscale_tkn_", "pscale_oauth_", "pscale_pw_", "tskey-", "xoxe.", "sntrys_", "fm1a_", "fm1r_", "fm2_", "fo1_", "glc_", "ops_eyJ", "sq0csp-", "xoxd-":
 		e = c.Run(end, extendedClass)
 		for n := 0; n < deciding && e > end && text[e-1] == '.'; n++ {
@@ -379,12 +414,15 @@ func findJWT(c *redact.Candidate) {
 	c.Emit(start, e)
 }
 
-// findWebhook takes the URLs of Slack's and Discord's incoming webhooks whole.
-func findWebhook(c *redact.Candidate) {
+// findWebhook takes the URLs of incoming webhooks whole: who has one may write.
+func findWebhook(c *redact.Candidate, class *redact.Class) {
 	text, start, end := c.Text(), c.Start(), c.End()
-	e := c.Run(end, webhookClass)
-	if e-end < 24 {
+	e := c.Run(end, class)
+	if e-end < 24 && !(e-end >= 14 && text[start] == 'h') {
 		return
+	}
+	if text[start] == 'w' { // tenant.webhook.office.com
+		start = runBack(text, start, 64, func(b byte) bool { return alnum(b) || b == '.' || b == '-' })
 	}
 	for _, s := range [...]string{"https://", "http://"} {
 		if start >= len(s) && string(text[start-len(s):start]) == s {
@@ -453,6 +491,11 @@ func findInner(c *redact.Candidate) {
 		s := runBack(text, start, 12, func(b byte) bool { return '0' <= b && b <= '9' })
 		e := c.Run(end, tokenClass)
 		if start-s >= 8 && e-end >= 30 && e-end <= 36 {
+			c.Emit(s, e)
+		}
+	case ":APA91b": // Firebase
+		s := runBack(text, start, 64, tokenByte)
+		if e := c.Run(end, tokenClass); start-s >= 8 && e-end >= 100 {
 			c.Emit(s, e)
 		}
 	case ".atlasv1.": // Terraform Cloud
