@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
 )
 
@@ -57,6 +59,9 @@ func OpenFile(path string) (*File, error) {
 		err = f.Truncate(size)
 	}
 	if err == nil {
+		err = syncName(path)
+	}
+	if err == nil {
 		_, err = f.Seek(size, io.SeekStart)
 	}
 	if err != nil {
@@ -79,6 +84,19 @@ func NewFile(w io.Writer) *File {
 
 func newFile(w io.Writer, f *os.File) *File {
 	return &File{w: w, f: f, close: func() error { return nil }, lines: make(chan line), stop: make(chan struct{}), done: make(chan struct{})}
+}
+
+// syncName makes the file's name durable, which its own sync does not. Windows
+// has no sync of directories.
+func syncName(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // wholeLines returns the length of f up to its last line end.
