@@ -82,11 +82,12 @@ func (o *Outbox) scanSegment(s *segment, f File, end int64, states []byte, paylo
 	src := &chunkReader{f: f, end: end}
 	track := newTrack(s.num)
 	var key []byte
-	more := true
+	more, shut := true, false
 	lost := func(d Damage) {
 		o.mu.Lock()
+		defer o.mu.Unlock()
 		o.markDamaged(s, d)
-		o.mu.Unlock()
+		shut = o.shut
 	}
 	walk(src, o.salt, s.num, s.dataStart, end, func(h *recHeader, k, name []byte) bool {
 		if h.kind != kindEntry && h.kind != kindQuarantined || int(h.slot) >= len(states) || !track.see(h, lost) {
@@ -107,6 +108,9 @@ func (o *Outbox) scanSegment(s *segment, f File, end int64, states []byte, paylo
 			} else {
 				fillInfo(&info, h, p)
 			}
+		}
+		if shut {
+			return false // eachSegment says so
 		}
 		more = fn(at, &info)
 		return more
@@ -338,6 +342,9 @@ func (o *Outbox) applyChange(c change, at []place) (n int, err error) {
 		a, serr := o.states(p.seg)
 		if serr == nil && !c.from(a.st[p.slot]) {
 			continue
+		}
+		if l := o.leased[p.id]; l != nil && l.busy {
+			continue // it is in quarantine soon
 		}
 		if serr == nil {
 			// The window knows only what was pending when it passed.

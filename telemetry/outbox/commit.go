@@ -362,7 +362,8 @@ func (o *Outbox) prepare(r *request) error {
 		}
 	}
 	if room > o.ckptRoom {
-		if err := o.growCheckpoint(room); err != nil {
+		// What a quarantine adds helps against damage only, and a checkpoint goes without it.
+		if err := o.growCheckpoint(room); err != nil && !(r.settling() && noSpace(err)) {
 			return err
 		}
 	}
@@ -533,11 +534,7 @@ func (o *Outbox) apply(s *segment, group []*request, bytes int64) {
 		}
 		for _, l := range r.moves {
 			o.inheritFormer(s, l.seg, l.st.name)
-			// A failure leaves memory right and the block dirty; recovery would do it again.
-			if err := o.setState(l.seg, l.slot, stMoved); err != nil {
-				r.err = errors.Join(r.err, err)
-				continue
-			}
+			_ = o.setState(l.seg, l.slot, stMoved) // the states are in memory, see takeOut
 			l.seg.live -= int64(l.size)
 			touched.add(l.seg)
 			o.drop(l)
@@ -548,6 +545,7 @@ func (o *Outbox) apply(s *segment, group []*request, bytes int64) {
 	}
 	s.end += bytes
 	o.sinceCkpt += bytes
+	// A failure leaves memory right and the blocks dirty; recovery would do it again.
 	if err := o.flushAll(touched); err != nil {
 		o.log.Warn("outbox: states could not be written yet", "error", err)
 	}

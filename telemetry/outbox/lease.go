@@ -264,6 +264,9 @@ func (t *slotTrack) missing(upTo uint32, id ID, off int64, lost func(Damage)) {
 
 // markDamaged reports an entry as lost, unless it was settled before: then nothing is lost.
 func (o *Outbox) markDamaged(s *segment, d Damage) {
+	if o.shut {
+		return // the files were closed under the reader
+	}
 	a, err := o.states(s)
 	if err != nil {
 		return
@@ -645,13 +648,19 @@ func (l *Lease) Close() error {
 }
 
 // Quarantine takes entries out of delivery and keeps them, with why, until an operator
-// retries or drops them. All of q or nothing. A full disk does not refuse it as long as
-// the reserve lasts (an eighth of a segment and the head of a new one; an entry takes its size); after that it returns [ErrFull] and the
-// entries stay leased.
+// retries or drops them. All of q or nothing; what an operator has discarded meanwhile stays
+// discarded. A full disk does not refuse it as long as the reserve lasts (an eighth of a
+// segment and the head of a new one; an entry takes its size); after that it returns
+// [ErrFull] and the entries stay leased.
 func (l *Lease) Quarantine(q ...Refused) error {
-	if len(q) == 0 {
-		return nil
+	if err := l.quarantine(q); err != nil {
+		return err
 	}
+	l.o.housekeep(false)
+	return nil
+}
+
+func (l *Lease) quarantine(q []Refused) error {
 	o := l.o
 	byID := make(map[ID]*Leased, len(q))
 	for i := range l.entries {
@@ -660,18 +669,21 @@ func (l *Lease) Quarantine(q ...Refused) error {
 	r := requests.Get().(*request)
 	defer func() { r.reset(); requests.Put(r) }()
 	o.mu.Lock()
-	for i := range q {
-		lr := l.open[q[i].ID]
-		if lr == nil || lr.busy {
-			for _, m := range r.moves {
-				m.busy = false
-			}
-			o.mu.Unlock()
-			return fmt.Errorf("%w: %d", ErrNotLeased, q[i].ID)
-		}
-		lr.busy = true
-		r.moves = append(r.moves, lr)
+	q, pinned, err := l.takeOut(q, r)
+	if err != nil || len(q) == 0 {
+		o.mu.Unlock()
+		return err
 	}
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for _, m := range r.moves {
+			m.busy = false
+		}
+		for _, s := range pinned {
+			o.unpin(s)
+		}
+	}()
 	for i := range q {
 		e, body := byID[q[i].ID], quarBody{source: r.moves[i].seg.num, time: o.now().UnixNano()}
 		payload := q[i].Payload
@@ -693,23 +705,56 @@ func (l *Lease) Quarantine(q ...Refused) error {
 	r.entries = len(q)
 	r.commitRecord()
 	if err := o.submit(context.Background(), r); err != nil {
-		o.mu.Lock()
-		for _, m := range r.moves {
-			m.busy = false
-		}
-		o.mu.Unlock()
 		return err
 	}
-	var touched segSet
-	for _, m := range r.moves {
-		touched.add(m.seg)
-	}
 	failpoint("quarantine: stored, its old place not synced")
-	if err := o.syncAll(touched); err != nil {
+	if err := o.syncAll(pinned); err != nil {
 		return fmt.Errorf("outbox: quarantine: %w", err)
 	}
-	o.housekeep(false)
 	return nil
+}
+
+// takeOut puts the entries of q that are not discarded into r, busy, so that no operator changes
+// them, and with the states of their segments in memory to stay, so that their old place can be
+// marked for sure once the new one is on disk. After an error it has done nothing. Caller holds o.mu.
+func (l *Lease) takeOut(q []Refused, r *request) (kept []Refused, pinned segSet, err error) {
+	o := l.o
+	for i := range q {
+		m := l.open[q[i].ID]
+		if m == nil || m.busy {
+			err = fmt.Errorf("%w: %d", ErrNotLeased, q[i].ID)
+			break
+		}
+		m.busy = true
+		r.moves = append(r.moves, m)
+	}
+	if err == nil {
+		pinned, err = o.pin(r.moves)
+	}
+	for _, s := range pinned {
+		if _, serr := o.states(s); serr != nil {
+			err = fmt.Errorf("outbox: read %s: %w", segName(s.num), serr)
+		}
+	}
+	moves := r.moves
+	r.moves = r.moves[:0:0]
+	for i, m := range moves {
+		switch {
+		case err != nil:
+			m.busy = false
+		case m.seg.area.st[m.slot] == stDiscarded:
+			m.busy = false
+			o.drop(m)
+		default:
+			r.moves, kept = append(r.moves, m), append(kept, q[i])
+		}
+	}
+	if len(kept) == 0 {
+		for _, s := range pinned {
+			o.unpin(s)
+		}
+	}
+	return kept, pinned, err
 }
 
 // clip bounds a text to what is kept, at a character's edge.

@@ -216,8 +216,7 @@ func (o *Outbox) closeFiles() {
 	o.shut = true
 	for _, s := range o.segs {
 		if s.file != nil {
-			s.file.Close()
-			s.file = nil
+			s.file.Close() // it stays there for readers that have pinned it: they get errors
 		}
 	}
 	o.openFiles = nil

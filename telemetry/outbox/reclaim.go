@@ -328,10 +328,12 @@ func (o *Outbox) makeReserve() error {
 		if err = zeroFill(f, old, n); err == nil {
 			err = f.Sync()
 		}
+		if err != nil {
+			err = errors.Join(err, f.Truncate(old)) // what is left of it stays
+		}
 	}
-	err = errors.Join(err, f.Close())
-	if err != nil {
-		return fmt.Errorf("outbox: reserve: %w", errors.Join(err, o.fs.Remove(name)))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("outbox: reserve: %w", err)
 	}
 	o.mu.Lock()
 	o.reserve = n
@@ -459,7 +461,9 @@ func (o *Outbox) rewrite(run []*segment) error {
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		failpoint("rewrite: written, not renamed")
+		area := first.area
 		o.forget(first)
+		first.area = area // states that are on no disk yet must outlive a rename that fails
 		err = o.fs.Rename(tmp, name)
 		failpoint("rewrite: renamed, not synced")
 	}

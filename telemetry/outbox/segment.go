@@ -106,11 +106,11 @@ func (a *stateArea) flushed() bool {
 
 // open returns the segment's file, opening it when needed. Caller holds o.mu.
 func (o *Outbox) openSeg(s *segment) (File, error) {
-	if s.file != nil {
-		return s.file, nil
-	}
 	if o.shut {
 		return nil, ErrClosed
+	}
+	if s.file != nil {
+		return s.file, nil
 	}
 	o.closeIdle()
 	f, err := o.fs.OpenFile(filepath.Join(o.dir, segName(s.num)), o.fileFlag, 0o600)
