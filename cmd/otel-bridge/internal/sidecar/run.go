@@ -208,12 +208,17 @@ func (g *generation) Reload(context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case g.reload <- cfg:
-	default:
-		// One is waiting already, and what it says is as new.
+	for {
+		select {
+		case g.reload <- cfg:
+			return nil
+		default:
+		}
+		select {
+		case <-g.reload: // one that is older
+		default:
+		}
 	}
-	return nil
 }
 
 // work captures and delivers until ctx ends or another configuration is there,

@@ -150,3 +150,21 @@ func TestBusyHealthAddressFailsAtOnceAndSaysWhatToDo(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestTheLastOfTwoReloadsCounts(t *testing.T) {
+	first, last := new(config.Config), new(config.Config)
+	next := []*config.Config{first, last}
+	g := &generation{reload: make(chan *config.Config, 1), opts: RunOptions{Load: func() (*config.Config, error) {
+		cfg := next[0]
+		next = next[1:]
+		return cfg, nil
+	}}}
+	for range 2 {
+		if err := g.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := <-g.reload; got != last {
+		t.Error("the configuration of the first reload goes on")
+	}
+}
