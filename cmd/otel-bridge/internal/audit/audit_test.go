@@ -475,6 +475,13 @@ func TestFindings(t *testing.T) {
 			b.summary(delivered(0, 0), run(telemetry.Withheld, 1, 1))
 			return nil
 		}},
+		{name: "a string that came twice, and once as JSON text", complete: true, build: func(b *bridge) [][]byte {
+			b.sent(policyA, `"[1,2]"`, 0)
+			b.sent(policyA, `""`, 0)
+			b.out[len(b.out)-1].Body = str(`"[1,2]"`)
+			b.summary(telemetry.SummaryRun{Outcome: telemetry.Delivered, From: 0, To: 0, Leaves: []string{leaf(`"[1,2]"`)}})
+			return nil
+		}},
 		{name: "withheld, and it has a body", want: []string{"altered 1"}, build: func(b *bridge) [][]byte {
 			b.events(0, 1)
 			b.summary(delivered(0, 0), run(telemetry.Withheld, 1, 1))
@@ -582,6 +589,13 @@ func TestFindings(t *testing.T) {
 			b.events(0, 1)
 			b.summary(delivered(0, 1))
 			b.newer()
+			return nil
+		}},
+		{name: "the ledger of an older format, where all was captured in the newer one", complete: true, ledger: 3, want: []string{"out-of-scope"}, build: func(b *bridge) [][]byte {
+			b.id.FormatVersion = 3
+			b.events(0, 3)
+			b.summary(delivered(0, 3))
+			b.id.FormatVersion = 2 // of the ledger
 			return nil
 		}},
 		{name: "a newer format that another session has gone on in", ledger: 2, want: []string{"identity", "missing"}, build: func(b *bridge) [][]byte {
@@ -699,6 +713,11 @@ func TestFindings(t *testing.T) {
 			b.summary(delivered(0, 0))
 			theirs := &logs.LogRecord{Body: str("hello"), Attributes: []*common.KeyValue{attr("event.seq", num(3)), attr("session.id", str("s"))}}
 			return [][]byte{lines(b), request("other", []*logs.LogRecord{theirs}), []byte("{\"resourceLogs\":[]}\n"), []byte("\n")}
+		}},
+		{name: "a byte order mark, and line ends of two characters", complete: true, build: func(b *bridge) [][]byte {
+			b.events(0, 0)
+			b.summary(delivered(0, 0))
+			return [][]byte{[]byte("\uFEFF"), bytes.ReplaceAll(lines(b), []byte("\n"), []byte("\r\n"))}
 		}},
 		{name: "a line that is no OTLP", want: []string{"unreadable"}, build: func(b *bridge) [][]byte {
 			return [][]byte{lines(b), []byte("plain text\n")}

@@ -143,6 +143,10 @@ func (s *session) begin() {
 
 // judgeUnseen looks at a ledger of which nothing was received.
 func (a *Auditor) judgeUnseen(id identity, led *ledger) {
+	if newer := a.newerThan(id); newer > id.version {
+		a.find(OutOfScope, id, 0, -1, -1, fmt.Sprintf("an older file: the session was captured under version %d from its beginning", newer))
+		return
+	}
 	var run absent
 	scope := a.scopeOf(led, nil)
 	led.each(func(seq int64, want *expected) {
@@ -154,6 +158,18 @@ func (a *Auditor) judgeUnseen(id identity, led *ledger) {
 		a.find(Missing, id, 0, -1, -1, "nothing of this ledger was received")
 	}
 	a.tellAbsent(id, 0, &run)
+}
+
+// newerThan is the newer format version in which a session was captured from its
+// beginning, or its own. An older file brings nothing then.
+func (a *Auditor) newerThan(id identity) int {
+	newest := id.version
+	for other, s := range a.sessions {
+		if other.id == id.id && other.created == id.created && a.begins(other) < 0 && len(s.chains) > 0 {
+			newest = max(newest, other.version)
+		}
+	}
+	return newest
 }
 
 // absent is events of a ledger of which nothing speaks.
@@ -249,7 +265,7 @@ func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger) 
 		if e.flags&badUID != 0 {
 			say(BadIdentity, "its log.record.uid is not that of its identity")
 		}
-		if e.flags&doubled != 0 {
+		if e.flags&doubled != 0 && !s.oneBody(inc, seq, e) {
 			say(Doubled, "it is there with two bodies under one policy")
 		}
 		outcome := outcomes[e.outcome]
@@ -330,7 +346,7 @@ func (a *Auditor) judgeAbsent(outcome telemetry.Outcome, say func(Kind, string),
 // another policy cannot be compared; a policy that no bridge has told of is no
 // excuse.
 func (a *Auditor) judgeBody(s *session, inc uint32, seq int64, e *event, say func(Kind, string)) {
-	vouched := append([]variant{{leaf: e.attested, policy: e.attestedPolicy}}, s.variants[place{inc, seq, true}]...)
+	vouched := s.vouched(inc, seq, e)
 	withheld := outcomes[e.outcome] == telemetry.Withheld
 	if e.attested == 0 && !withheld {
 		return // a body without a leaf: that it is there is all that can be told
@@ -338,7 +354,7 @@ func (a *Auditor) judgeBody(s *session, inc uint32, seq int64, e *event, say fun
 	for got := range s.got(inc, seq, e) {
 		same := slices.ContainsFunc(vouched, func(v variant) bool { return v.policy == got.policy })
 		switch {
-		case slices.ContainsFunc(vouched, func(v variant) bool { return v.policy == got.policy && got.is(v.leaf) }):
+		case slices.ContainsFunc(vouched, got.vouchedBy):
 		case same && withheld:
 			say(Altered, "attested as withheld, and it has a body")
 		case same:
@@ -349,6 +365,23 @@ func (a *Auditor) judgeBody(s *session, inc uint32, seq int64, e *event, say fun
 			say(RedactedAgain, "under another policy than was attested; its body cannot be compared")
 		}
 	}
+}
+
+// vouched are the bodies of an event that were attested.
+func (s *session) vouched(inc uint32, seq int64, e *event) []variant {
+	return append([]variant{{leaf: e.attested, policy: e.attestedPolicy}}, s.variants[place{inc, seq, true}]...)
+}
+
+// oneBody tells whether each body of an event is one that was attested: what came
+// twice is then one body in two forms, structured and as JSON text.
+func (s *session) oneBody(inc uint32, seq int64, e *event) bool {
+	vouched := s.vouched(inc, seq, e)
+	for got := range s.got(inc, seq, e) {
+		if !slices.ContainsFunc(vouched, got.vouchedBy) {
+			return false
+		}
+	}
+	return true
 }
 
 // got is the bodies of an event that was received.
@@ -367,6 +400,9 @@ func (s *session) got(inc uint32, seq int64, e *event) iter.Seq[variant] {
 
 // is tells whether what was received has this leaf.
 func (v variant) is(leaf uint64) bool { return leaf != 0 && (v.leaf == leaf || v.text == leaf) }
+
+// vouchedBy tells whether what was received is what v attests.
+func (v variant) vouchedBy(by variant) bool { return v.policy == by.policy && v.is(by.leaf) }
 
 // otherBody tells whether an event was received, under the policy of the
 // configuration, with another body than that makes of the ledger.

@@ -46,6 +46,9 @@ func (a *Auditor) Received(name string, r io.Reader) error {
 		if err != nil {
 			return err
 		}
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\uFEFF"))
+		}
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
