@@ -100,7 +100,7 @@ func (l *loader) checkAdmin() {
 		return
 	}
 	if _, _, err := net.SplitHostPort(l.cfg.Admin.Listen); err != nil {
-		l.failAt("admin.listen", "%q is not host:port; write such as 127.0.0.1:8321, or \"\" for none", l.cfg.Admin.Listen)
+		l.failAt("admin.listen", "is not host:port; write such as 127.0.0.1:8321, or \"\" for none")
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"log/slog"
@@ -181,6 +182,8 @@ type loader struct {
 	where map[string]Problem
 	// endpointFromEnv is true when the endpoint came from OTEL_EXPORTER_OTLP_*.
 	endpointFromEnv bool
+	// credential is a header whose value the file itself holds, "" for none.
+	credential string
 }
 
 func (l *loader) load() error {
@@ -235,6 +238,7 @@ func (l *loader) readFile() (root *node, ok bool) {
 		return nil, false
 	}
 	l.base = filepath.Dir(l.opts.File)
+	text = bytes.TrimPrefix(text, []byte("\uFEFF")) // some editors begin a file with it
 	root, problems := parseDocument(l.opts.File, text)
 	l.problems = append(l.problems, problems...)
 	if root == nil || root.kind == nullNode {

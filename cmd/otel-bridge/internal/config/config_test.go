@@ -361,3 +361,60 @@ func TestColonWithoutBlankDoesNotSeparate(t *testing.T) {
 		t.Errorf("policies %q", c.Redact.PolicyNames)
 	}
 }
+
+func TestACredentialInAFileForAllToReadIsWarnedOf(t *testing.T) {
+	if !checksPermissions {
+		t.Skip("a file's mode does not say who may read it")
+	}
+	for header, warned := range map[string]bool{
+		`authorization: "Bearer cred-1234"`: true, `X-Api-Key: cred-1234`: true, `DD-API-KEY: cred-1234`: true,
+		`authorization: "Bearer ${env:TOKEN}"`: false, `x-scope-orgid: cred-1234`: false,
+	} {
+		for mode, open := range map[os.FileMode]bool{0o600: false, 0o640: true, 0o644: true} {
+			file := filepath.Join(t.TempDir(), "c.yaml")
+			if err := os.WriteFile(file, []byte("mode: FULL\nexporter: { endpoint: 'http://localhost:1', headers: { "+header+" } }\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(file, mode); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Load(Options{File: file, LookupEnv: testEnv("TOKEN", "cred-1234")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(c.Warnings, "\n"); (got != "") != (warned && open) || strings.Contains(got, "cred-1234") {
+				t.Errorf("%s, mode %#o: %q", header, mode, got)
+			}
+		}
+	}
+}
+
+func TestAByteOrderMarkIsSteppedOver(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(file, []byte("\uFEFFmode: FULL\nexporter: { endpoint: 'http://localhost:1' }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := load(t, file, Options{}); c.Mode != telemetry.Full {
+		t.Error(c.Mode)
+	}
+}
+
+func TestWhatAVariableHeldIsNotShownForAnAddress(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(file, []byte("admin: { listen: '${env:ADDRESS}' }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(Options{File: file, LookupEnv: testEnv("ADDRESS", "held-by-a-variable")})
+	if err == nil || !strings.Contains(err.Error(), "1:18: admin.listen: is not host:port") || strings.Contains(err.Error(), "held-by") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAPortThatThereIsNotIsRefused(t *testing.T) {
+	for port, ok := range map[string]bool{"1": true, "65535": true, "65536": false, "99999": false, "0": false, "99999999999999999999": false} {
+		ov := []Override{{Key: "mode", Value: "FULL"}, {Key: "exporter.endpoint", Value: "http://localhost:" + port, From: "--endpoint"}}
+		if _, err := Load(Options{LookupEnv: testEnv(), Overrides: ov}); (err == nil) != ok {
+			t.Errorf("port %s: %v", port, err)
+		}
+	}
+}

@@ -257,9 +257,12 @@ func (l *loader) decodeHeaders(n *node) {
 	l.uniqueKeys(n)
 	for _, e := range n.entries {
 		key := "exporter.headers." + e.key
-		text, _, ok := l.scalar(e.value, key)
+		text, fromEnv, ok := l.scalar(e.value, key)
 		if !ok {
 			continue
+		}
+		if !fromEnv && isCredential(e.key) {
+			l.credential = strings.ToLower(e.key)
 		}
 		if msg := headerProblem(e.key, text); msg != "" {
 			l.add(Problem{File: l.opts.File, Line: e.line, Column: e.col, Key: "exporter.headers", Message: msg})

@@ -152,6 +152,7 @@ func (l *loader) resourceFromEnv() {
 func (l *loader) checkTransport() {
 	x := &l.cfg.Exporter
 	l.checkEndpoint()
+	l.checkOwnFile()
 	l.readHeadersFile()
 	if v, name := l.otlpEnv("PROTOCOL"); v != "" && v != "http/protobuf" {
 		if l.endpointFromEnv {
@@ -205,6 +206,9 @@ func (l *loader) checkEndpoint() {
 	case err != nil:
 		l.failAt(key, "is not a URL")
 		return
+	case u.Port() != "" && !isPort(u.Port()):
+		l.failAt(key, "has a port that there is not: they are 1 to 65535")
+		return
 	case u.Scheme != "http" && u.Scheme != "https":
 		l.failAt(key, "must start with http:// or https://")
 		return
@@ -227,6 +231,11 @@ func (l *loader) checkEndpoint() {
 	}
 }
 
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}
+
 // isLoopback is true for names and addresses that cannot leave the machine. A
 // name other than localhost is not resolved: what it means may change.
 func isLoopback(host string) bool {
@@ -235,6 +244,27 @@ func isLoopback(host string) bool {
 	}
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback()
+}
+
+// isCredential is true for the usual names of headers that open a door.
+func isCredential(header string) bool {
+	header = strings.ToLower(header)
+	for _, word := range []string{"authorization", "cookie", "token", "secret", "password", "api-key", "apikey"} {
+		if strings.Contains(header, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkOwnFile warns of credentials that are written out in a file for all to read.
+func (l *loader) checkOwnFile() {
+	if l.credential == "" || !checksPermissions {
+		return
+	}
+	if st, err := os.Stat(l.opts.File); err == nil && st.Mode().Perm()&0o077 != 0 {
+		l.warn("%s has a value for the header %q and can be read by others; chmod 600 it, or use headers_file or ${env:NAME}", l.opts.File, l.credential)
+	}
 }
 
 // maxHeadersFile is far more than any set of headers that a server takes.
