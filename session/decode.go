@@ -389,7 +389,7 @@ func (x *Decoder) envelope(e *envelope, ev *Event, known *EventType) error {
 	return nil
 }
 
-// sources expands the field into x.seqs, as DSH-SEMANTICS §2 has it.
+// sources expands the field, seqs and ranges of them, into x.seqs.
 func (x *Decoder) sources(e *envelope, seq int64) error {
 	if KindOf(e.sources) != KindArray {
 		return e.fail(CodeSources, "want an array")

@@ -77,7 +77,8 @@ const systemPromptPlugin = "@deepseek-ai/dsh-system-prompt"
 
 var surfaceV0 = []string{TypeUserMessage, TypeAssistantMessage, TypeToolResult}
 
-// dialects is never changed. See DSH-FORMAT §9 and DSH-FORMAT-V3-V4.
+// dialects is never changed. What differs is DSH's own, version by version; the
+// rules stand in docs/invariants.md.
 var dialects = [MaxVersion + 1]Dialect{
 	plugin(Dialect{
 		version: 0, seedLength: true, surface: surfaceV0, replaceStart: "start", replaceEnd: "end",

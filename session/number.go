@@ -9,8 +9,9 @@ import (
 // MaxSafeInteger is the largest integer that the reference counts with, 2^53-1.
 const MaxSafeInteger = 1<<53 - 1
 
-// Number is the value of a JSON number, as DESIGN §5 has it: an integer that
-// int64 holds is exact, everything else is the double that JavaScript reads.
+// Number is the value of a JSON number, as records have it (docs/mapping.md): an
+// integer that int64 holds is exact, everything else is the double that
+// JavaScript reads.
 type Number struct {
 	// Int is the value when IsInt is true.
 	Int int64

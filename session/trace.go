@@ -20,9 +20,9 @@ const (
 
 // Trace checks the invariants of one ledger, event by event: seqs are
 // contiguous, turns and steps open and close in pairs and count up, step-scoped
-// events name what is open, and results answer calls (DESIGN §3, DSH-SEMANTICS
-// §3.4). It is an Admitter. Its memory is that of the calls which are pending in
-// the open step, 32 bytes each.
+// events name what is open, and results answer calls, as DSH's invariant companion
+// has it (docs/invariants.md). It is an Admitter. Its memory is that of the calls
+// which are pending in the open step, 32 bytes each.
 //
 //	            turn/start n                 step/start m
 //	(between) ───────────────▶ (in turn n) ───────────────▶ (in step n/m)

@@ -25,8 +25,7 @@ type Vocabulary struct {
 	extra []EventType // with an Invariant, in the order of registration
 }
 
-// Types that every version knows, but for the differences below (DSH-FORMAT §8
-// and §9, DSH-FORMAT-V3-V4 §9).
+// Types that every version of DSH knows, but for the differences below.
 var commonTypes = []string{
 	"agent-preset/selected", "agent/inbox/spliced", "approval/asked", "approval/decided", "approval/policy",
 	"command/done", "command/run", "compaction/end", "compaction/prune", "compaction/start", "compaction/summary",

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// chain is the hash chain over the node seqs in surface order (DESIGN §5):
+// chain is the hash chain over the node seqs in surface order (docs/mapping.md):
 // h = SHA-256(h ‖ seq as 8 bytes, big endian), starting from 32 zero bytes. It
 // is extended when it is read. Checkpoints on the way keep a replace from
 // costing a chain over everything in front of it.

@@ -1,6 +1,8 @@
 // Package jsonl reads and writes the files in which DSH keeps its sessions: a
 // header line and one JSON row an event, ended by LF, plain or in concatenated
-// zstd frames (DSH-FORMAT, versions 0 to 4).
+// zstd frames, as the versions 0 to 4 of the package
+// @deepseek-ai/dsh-session-persistence-jsonl do. docs/invariants.md has the rules
+// with an example each.
 //
 // There are two readers for two truths. Reader reads a finished file: what does
 // not belong to its accepted prefix is a torn tail, or refuses the file.

@@ -13,7 +13,7 @@ import (
 // there is LiveReader.
 //
 // What it gives is the accepted prefix, by the rules of the reference's
-// recovery (DSH-FORMAT §6). Bytes after the last line end are not part of the
+// recovery. Bytes after the last line end are not part of the
 // ledger. The first row that cannot be decoded, or does not have the next seq,
 // ends the prefix, and the reader then looks at all rows behind it before it
 // decides: if any of them is a turn/end, committed work would be lost and the
