@@ -76,9 +76,24 @@ func Main() int {
 	return a.run(context.Background(), os.Args[1:])
 }
 
-// sameSignal is how soon a signal that comes again is taken for the same one: who
-// signals a process and its group, as timeout(1) does, means one stop.
-const sameSignal = 250 * time.Millisecond
+// stopping tells a second stop from the first one told twice.
+type stopping struct {
+	first os.Signal
+	at    time.Time
+}
+
+// sameSignal is how soon a signal that comes again is the same stop: who signals
+// a process and its group, as timeout(1) does, means one.
+const sameSignal = 50 * time.Millisecond
+
+// again takes a signal and reports whether it asks for a second time.
+func (p *stopping) again(s os.Signal, now time.Time) bool {
+	if p.first == nil {
+		p.first, p.at = s, now
+		return false
+	}
+	return s != p.first || now.Sub(p.at) > sameSignal
+}
 
 // untilSignal ends ctx at the first SIGINT or SIGTERM, so that a command that
 // lasts can stop well; a second one ends the program at once.
@@ -88,22 +103,17 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	stopped := make(chan struct{})
 	go func() {
-		var first os.Signal
-		var at time.Time
+		var stop stopping
 		for {
-			var s os.Signal
 			select {
 			case <-stopped:
 				return
-			case s = <-signals:
-			}
-			switch {
-			case first == nil:
-				first, at = s, time.Now()
+			case s := <-signals:
+				if stop.again(s, time.Now()) {
+					fmt.Fprintln(os.Stderr, prefix+"a second signal: stopping at once; what was committed is kept")
+					os.Exit(exitFailed)
+				}
 				cancel()
-			case s != first || time.Since(at) > sameSignal:
-				fmt.Fprintln(os.Stderr, prefix+"a second signal: stopping at once; what was committed is kept")
-				os.Exit(exitFailed)
 			}
 		}
 	}()

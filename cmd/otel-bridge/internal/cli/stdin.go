@@ -9,9 +9,12 @@ import (
 )
 
 // spooled is where stdin went that was named - among paths: ledgers are read
-// several times, so it is copied to a private file first.
+// several times, so it is copied to a private file first. Where the system lets an
+// open file be opened again without its name, it has none: nothing of it stays
+// behind, however the program ends.
 type spooled struct {
 	path string // "" where stdin was not named
+	file *os.File
 }
 
 // spool replaces - by the file that stdin is copied to.
@@ -26,17 +29,30 @@ func (a *app) spool(args []string) ([]string, *spooled, error) {
 		if s.path != "" {
 			return nil, s, errors.Join(usagef("- is named twice, and there is one stdin"), s.remove())
 		}
-		f, err := os.CreateTemp("", "otel-bridge-stdin-") // mode 0600
-		if err != nil {
+		if err := s.make(); err != nil {
 			return nil, s, err
 		}
-		s.path, out[i] = f.Name(), f.Name()
-		_, err = io.Copy(f, a.stdin)
-		if err = errors.Join(err, f.Close()); err != nil {
+		out[i] = s.path
+		if _, err := io.Copy(s.file, a.stdin); err != nil {
 			return nil, s, errors.Join(fmt.Errorf("stdin: %w", err), s.remove())
 		}
 	}
 	return out, s, nil
+}
+
+// make makes the file.
+func (s *spooled) make() (err error) {
+	if s.file, err = os.CreateTemp("", "otel-bridge-stdin-"); err != nil { // mode 0600
+		return err
+	}
+	s.path = s.file.Name()
+	// Linux. Elsewhere there is no such path, or it does not open anew.
+	open := fmt.Sprintf("/proc/self/fd/%d", s.file.Fd())
+	if to, err := os.Readlink(open); err != nil || to != s.path || os.Remove(s.path) != nil {
+		return nil
+	}
+	s.path = open
+	return nil
 }
 
 // name is how a path is called in front of people.
@@ -51,5 +67,9 @@ func (s *spooled) remove() error {
 	if s.path == "" {
 		return nil
 	}
-	return os.Remove(s.path)
+	err := s.file.Close()
+	if s.path == s.file.Name() {
+		err = errors.Join(err, os.Remove(s.path))
+	}
+	return err
 }
