@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -119,25 +120,10 @@ func (c *circuit) enter(ctx context.Context) (ticket, error) {
 		if err := ctx.Err(); err != nil {
 			return ticket{}, err
 		}
-		c.mu.Lock()
-		if c.status == OK || c.status == Unknown {
-			t := ticket{epoch: c.epoch}
-			c.mu.Unlock()
+		t, wait, change := c.try()
+		if change == nil {
 			return t, nil
 		}
-		wait := time.Until(c.until)
-		if wait <= 0 && !c.probing {
-			c.probing = true
-			t := ticket{epoch: c.epoch, probe: true}
-			c.mu.Unlock()
-			return t, nil
-		}
-		change := c.change
-		if c.probing {
-			wait = time.Hour // the probe's end is a change
-		}
-		c.mu.Unlock()
-
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -146,6 +132,38 @@ func (c *circuit) enter(ctx context.Context) (ticket, error) {
 		}
 		timer.Stop()
 	}
+}
+
+var errPause = errors.New("the receiver is not to be tried now")
+
+// enterNow is enter that does not wait.
+func (c *circuit) enterNow(ctx context.Context) (ticket, error) {
+	if err := ctx.Err(); err != nil {
+		return ticket{}, err
+	}
+	t, _, change := c.try()
+	if change != nil {
+		return ticket{}, errPause
+	}
+	return t, nil
+}
+
+// try gives a ticket, or says how long to wait for one, unless change is closed before.
+func (c *circuit) try() (t ticket, wait time.Duration, change <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.epoch = c.epoch
+	if c.status == OK || c.status == Unknown {
+		return t, 0, nil
+	}
+	if c.probing {
+		return t, time.Hour, c.change // the probe's end is a change
+	}
+	if wait = time.Until(c.until); wait > 0 {
+		return t, wait, c.change
+	}
+	c.probing, t.probe = true, true
+	return t, 0, nil
 }
 
 // mended ends a hold's pause: something has changed that may help.

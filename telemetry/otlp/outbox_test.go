@@ -97,6 +97,51 @@ func TestALongOutageLosesNothing(t *testing.T) {
 	}
 }
 
+// Records that wait for a receiver are an operator's to discard or hold, also those that were
+// tried already.
+func TestWhatIsDiscardedOrHeldInAPauseIsNotSent(t *testing.T) {
+	for _, answer := range []string{"503", "401"} {
+		t.Run(answer, func(t *testing.T) {
+			o := openOutbox(t, t.TempDir())
+			for _, session := range []string{"a", "b", "c", "d"} {
+				commit(t, o, session, 0, 3, plain)
+			}
+			s := startReceiver(t, receiver.Options{Behavior: behavior(t, answer)})
+			cfg := quick(s.URL())
+			cfg.Workers = 4
+			cfg.MinBackoff, cfg.MaxBackoff, cfg.MinHold, cfg.MaxHold = time.Hour, time.Hour, time.Hour, time.Hour
+			d := newDeliverer(t, FromOutbox(o), cfg)
+			tried, acted := 1, false
+			until(t, d, "all but what was discarded or held", func() bool {
+				st := o.Stats()
+				switch {
+				case acted:
+					return st.Pending == 0
+				case d.State().Failures < tried || st.Leased > 0:
+				case tried < 3:
+					tried++
+					d.TryNow()
+				default:
+					// Entries 1, 4, 7 and 10 are the first of each session.
+					if err := o.Discard(1, 5, 9); err != nil {
+						t.Error(err)
+					}
+					if n, err := o.Hold(func(i outbox.Info) bool { return i.ID == 10 }); n != 1 || err != nil {
+						t.Error(n, err)
+					}
+					s.SetBehavior(receiver.Behavior{})
+					d.TryNow()
+					acted = true
+				}
+				return false
+			})
+			if st := o.Stats(); len(uids(s)) != 8 || st.Acked != 8 || st.Discarded != 3 || st.Held != 1 {
+				t.Errorf("%d received, %+v", len(uids(s)), st)
+			}
+		})
+	}
+}
+
 // CASES 18: the receiver hangs at shutdown; the next start delivers.
 func TestAHangingReceiverAtShutdownKeepsEverything(t *testing.T) {
 	dir := t.TempDir()

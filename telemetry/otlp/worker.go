@@ -60,6 +60,8 @@ type batch struct {
 	bad []outbox.Refused
 	// witness: another record was tried after too many refusals.
 	witness bool
+	// searching for refused records: the batch is not given back for a pause.
+	searching bool
 
 	tooLarge int  // smallest request of several records that was too large
 	largeOne bool // a single record was too large, which explains the others
@@ -248,7 +250,11 @@ func (w *worker) step(ctx context.Context, b *batch) (bool, error) {
 		b.spans = append(b.spans, span{s.from + n, s.to})
 		s.to = s.from + n
 	}
-	t, err := w.d.circuit.enter(ctx)
+	enter := w.d.circuit.enter
+	if !b.searching {
+		enter = w.d.circuit.enterNow // what an operator holds or discards in a pause is not to be sent
+	}
+	t, err := enter(ctx)
 	if err != nil {
 		return true, nil
 	}
@@ -279,7 +285,7 @@ func (w *worker) act(ctx context.Context, b *batch, s span, t ticket, v verdict)
 	case retryLater, holdAll:
 		w.fail(t, v)
 		b.spans = append(b.spans, s)
-		return false, nil
+		return v.outcome == holdAll || !b.searching, nil
 
 	case acked:
 		w.d.circuit.answered(t, true)
@@ -312,6 +318,7 @@ func (w *worker) act(ctx context.Context, b *batch, s span, t ticket, v verdict)
 
 // refused looks for the record that a request was refused for.
 func (w *worker) refused(ctx context.Context, b *batch, s span, t ticket, v verdict) (bool, error) {
+	b.searching = true
 	reason := ReasonRefused
 	if v.outcome == tooLarge {
 		reason = ReasonTooLarge

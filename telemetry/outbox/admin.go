@@ -223,7 +223,8 @@ func (o *Outbox) Send(ids ...ID) error { return o.changeIDs(opSend, ids) }
 // SendHeld is Send for every held entry that matches; nil matches all.
 func (o *Outbox) SendHeld(match func(Info) bool) (int, error) { return o.changeAll(opSend, match) }
 
-// Discard forgets held or pending entries. All of them or none.
+// Discard forgets held or pending entries. All of them or none. If the receiver accepts one
+// that is leased at the moment it is acked.
 func (o *Outbox) Discard(ids ...ID) error { return o.changeIDs(opDiscard, ids) }
 
 // DiscardHeld is Discard for every held entry that matches; nil matches all.
