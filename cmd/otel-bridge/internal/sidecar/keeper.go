@@ -306,14 +306,18 @@ func (k *keeper) waits(t *target) bool {
 	return false
 }
 
-// run pulls with so many workers until ctx ends, and lets go of all sessions.
-func (k *keeper) run(ctx context.Context, workers int) {
-	stop := context.AfterFunc(ctx, func() {
+// wakeAtEnd wakes who waits when ctx ends, until stop is called.
+func (k *keeper) wakeAtEnd(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.signal.Broadcast()
 	})
-	defer stop()
+}
+
+// run pulls with so many workers until ctx ends, and lets go of all sessions.
+func (k *keeper) run(ctx context.Context, workers int) {
+	defer k.wakeAtEnd(ctx)()
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() { k.work(ctx) })
@@ -666,12 +670,7 @@ var errNoSession = errors.New("no ledger of that session is below the sources")
 // do lets an operation have a session between two pulls, and has it pulled
 // afterwards.
 func (k *keeper) do(ctx context.Context, session string, op func(p puller) error) error {
-	stop := context.AfterFunc(ctx, func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.signal.Broadcast()
-	})
-	defer stop()
+	defer k.wakeAtEnd(ctx)()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t := k.named(session)
@@ -717,12 +716,7 @@ func (k *keeper) named(session string) *target {
 
 // settled waits until nothing is in line or being pulled.
 func (k *keeper) settled(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.signal.Broadcast()
-	})
-	defer stop()
+	defer k.wakeAtEnd(ctx)()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for (len(k.queue) > 0 || len(k.leaving) > 0 || k.running > 0) && ctx.Err() == nil {
