@@ -192,3 +192,27 @@ func TestFurtherMakersTokensAreTakenWhole(t *testing.T) {
 		}
 	}
 }
+
+func TestPasswordsThatAreSaidAreFound(t *testing.T) {
+	e := builtin(t)
+	for _, text := range []string{
+		"the password for db.example.com is {P}", "log in with admin / {P}", "credentials: admin / {P}", "\"{P}\" is the password", "{P} is the root password", "sign in with {P} as the password", "the DB_PASSWORD is {P}", "DB_PASSWORD should be {P}",
+		"password ({P})", "Password [{P}]", "Password \"{P}\"", "password '{P}' was rejected", "mdp : {P}", "clave: {P}", "пароль — {P}", "密码改成 {P}", "パスワード「{P}」", "heslo: {P}", "Heslo je {P}", "jelszó: {P}", "kata sandi: {P}", "κωδικός: {P}", "סיסמה: {P}",
+		"the token is {M}.", "my api key is `{M}`", "the WiFi key is {P}", "psexec acme/jane:{P}@10.0.0.1", "-x jane:{P}@proxy.example:3128",
+	} {
+		in := strings.NewReplacer("{M}", machine, "{P}", "Sofa!zo_7763").Replace(text)
+		out := redactJSON(t, e, quoteJSON(map[string]any{"text": in}))
+		if strings.Contains(out, machine) || strings.Contains(out, "Sofa!zo_7763") {
+			t.Errorf("%q: %s", text, out)
+		}
+	}
+	for _, text := range []string{
+		"password (RFC 2119)", "the password for the server is stored in Vault", "the token is <code>args[token.index2]</code>", "the key is to keep it", "the key is user_id_v2_x99", "the secret is rotated2", "Password \"must not be empty\"", "the password_policy is strict-v2.1", "SECRET_NAME is db-2024-x", "it is the password", "use as the password field",
+		"log in with GitHub / GitLab", "credentials: user / password", "image: app:v1.2@sha256:abc", "npm i pkg:foo@1.2.3", "12:30@office", "git@github.com:org/repo", "clave: valor", "the token is eyJ...", "la clave primaria es id_2",
+	} {
+		in := quoteJSON(map[string]any{"text": text})
+		if out := redactJSON(t, e, in); out != in {
+			t.Errorf("%q: %s", text, out)
+		}
+	}
+}

@@ -37,7 +37,7 @@ func commandRule() redact.Rule {
 			"mongo", "smbclient", "htpasswd ", "unzip ", "zip ", "7z ", "gpg ", "net use", "--password-stdin", "xfreerdp", "sqlcmd", "mongodump", "rabbitmqctl", "http -a", "az login", "cqlsh", "--user ", "sudo -s", "openssl ",
 			" -p ", "ssh-keygen", "usermod ", "useradd ", "cryptsetup ", "chpasswd", "passwd ", "codecov ", "doctl ", "nuget ", "gem push", "sonar.login=",
 			"add_user ", "change_password ", "net user ", "alias set ", "requirepass ", "masterauth ", "auth ", "vault login ", "cargo login ", "snyk auth ", "authtoken ",
-			"basicauth(", "networkcredential(", "auth=(", ".auth(", "getconnection(", "login(", "convertto-securestring", "@tcp(", "@unix("},
+			"basicauth(", "networkcredential(", "auth=(", ".auth(", "getconnection(", "login(", "convertto-securestring", "@tcp(", "@unix(", "@"},
 		Find: findCommand,
 	}
 }
@@ -120,6 +120,9 @@ func findCommand(c *redact.Candidate) {
 		return
 	case "@tcp(", "@unix(":
 		findDataSource(c)
+		return
+	case "@":
+		findUserAt(c)
 		return
 	case "--user ":
 		if s, e, ok := shellWord(c, c.End()); ok {
@@ -576,4 +579,23 @@ func findDataSource(c *redact.Candidate) {
 		return
 	}
 	c.Emit(start+colon+1, end)
+}
+
+// findUserAt takes the password of user:V@host without a scheme, when it reads
+// like one.
+func findUserAt(c *redact.Candidate) {
+	text, at := c.Text(), c.Start()
+	if at+1 >= len(text) || !alnum(text[at+1]) {
+		return
+	}
+	s := runBack(text, at, 64, func(b byte) bool {
+		return b > ' ' && b != ':' && b != '/' && b != '"' && b != '\'' && b != '`' && b != '<' && b < 0x7f
+	})
+	if s < 3 || text[s-1] != ':' || !alnum(text[s-2]) || !unlikeWords(text[s:at]) {
+		return
+	}
+	if user := runBack(text, s-1, 64, func(b byte) bool { return alnum(b) || b == '_' || b == '.' || b == '-' || b == '\\' }); bytes.HasSuffix(text[:user], []byte("//")) || user > 0 && text[user-1] == ':' {
+		return // the rule for URLs
+	}
+	c.Emit(s, at)
 }

@@ -272,12 +272,25 @@ func chatRule() redact.Rule {
 		ID:          "bridge-password-said",
 		Description: "What follows \"the password is\" and its like in several languages, when it does not read like a word.",
 		Literals: []string{"password", "passwort", "kennwort", "passphrase", "passcode", "mot de passe", "contraseña", "contrasena", "senha", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "암호",
-			"пароль", "كلمة المرور", "كلمة السر", "पासवर्ड", "wachtwoord", "hasło", "pw", "parola", "şifre", "lösenord", "adgangskode", "salasana", "mật khẩu", "รหัสผ่าน", "pwd", "credentials", "login with", "api key", "密钥", "令牌"},
-		Find: findSaid,
+			"пароль", "كلمة المرور", "كلمة السر", "पासवर्ड", "wachtwoord", "hasło", "pw", "parola", "şifre", "lösenord", "adgangskode", "salasana", "mật khẩu", "รหัสผ่าน", "pwd", "credentials", "login with", "api key", "密钥", "令牌",
+			"mdp", "clave", "heslo", "jelszó", "kata sandi", "κωδικός", "סיסמה", "psw", "secret is ", "token is ", "key is ", "login:", "login as", "log in with", "log in as"},
+		Find: func(c *redact.Candidate) {
+			switch text := c.Text(); {
+			case text[c.End()-1] == ' ':
+				findSaidToken(c)
+			case text[c.Start()]|0x20 == 'l' || text[c.Start()]|0x20 == 'c' && text[c.Start()+1]|0x20 == 'r':
+				if !findSaidPair(c) {
+					findSaid(c)
+				}
+			default:
+				findSaid(c)
+				findSaidBefore(c)
+			}
+		},
 	}
 }
 
-var copulas = list(":", "：", "=", "is", "was", "ist", "lautet", "est", "es", "é", "è", "är", "er", "jest", "to", "是", "为", "為", "は", "이", "가", "는", "은", "в", "это", "هو", "هي", "है", "now", "set to", "changed to", "-", "–", "→", "->", "=>", "into", "are")
+var copulas = list(":", "：", "=", "is", "was", "ist", "lautet", "est", "es", "é", "è", "är", "er", "jest", "to", "是", "为", "為", "は", "이", "가", "는", "은", "в", "это", "هو", "هي", "है", "now", "set to", "changed to", "-", "–", "—", "→", "->", "=>", "into", "are", "should be", "will be", "je", "改成", "改为", "改為", "设为", "設為", "είναι")
 
 func list(ss ...string) (out [][]byte) {
 	for _, s := range ss {
@@ -299,10 +312,19 @@ var copulaStart = func() (t [256]bool) {
 
 func findSaid(c *redact.Candidate) {
 	text, i := c.Text(), c.End()
-	if s := c.Start(); s > 0 && (alnum(text[s-1]) || text[s-1] == '_' || text[s-1] == '-' || text[s-1] == '.') {
-		return
+	part := false // the end of a name: DB_PASSWORD
+	if s := c.Start(); s > 0 {
+		if alnum(text[s-1]) {
+			return
+		}
+		part = text[s-1] == '_' || text[s-1] == '-' || text[s-1] == '.'
 	}
 	found := false
+	if !part {
+		if k := saidOf(text, i); k > 0 {
+			i, found = k, true
+		}
+	}
 	for n := 0; n < 3; n++ {
 		for i < len(text) && (space(text[i]) || text[i] == '"' || text[i] == '*' || text[i] == '`' || text[i] == '\'') && i-c.End() < 24 {
 			i++
@@ -325,19 +347,35 @@ func findSaid(c *redact.Candidate) {
 		if step == 0 {
 			break
 		}
+		if part && !alnum(text[i]) {
+			return // an assignment
+		}
 		found = true
 		i += step
 	}
+	if part && !found {
+		return
+	}
 	// Without a verb ("the password X") at least a space has to follow, and X
 	// has to look like one.
-	if !found && (c.End() == i || !space(text[i-1])) {
+	open := 0
+	switch {
+	case found:
+	case i > c.End() && (text[i-1] == '"' || text[i-1] == '\'' || text[i-1] == '`') && space(text[c.End()]): // password "V"
+		open = i
+	default:
+		if open = opening(text, run(text, i, space)); open > 0 { // password (V)
+			i = open
+		}
+	}
+	if !found && open == 0 && (c.End() == i || !space(text[i-1])) {
 		return
 	}
 	for i < len(text) && (space(text[i]) || text[i] == '"' || text[i] == '*' || text[i] == '`' || text[i] == '\'' || text[i] == '<' || text[i] == '+') && i-c.End() < 48 {
 		i++
 	}
 	e := i
-	for e < len(text) && e-i < 128 && text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] < 0x80 && !escapeStop(text, e) && !(text[e] == '&' && parameterFollows(text, e)) {
+	for e < len(text) && e-i < 128 && text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] < 0x80 && (open == 0 || text[e] != ')' && text[e] != ']') && !escapeStop(text, e) && !(text[e] == '&' && parameterFollows(text, e)) {
 		e++
 	}
 	for e > i && (text[e-1] == ',' || text[e-1] == ';' || text[e-1] == ')' || text[e-1] == ':' || text[e-1] == '.' || text[e-1] == '>' || text[e-1] == '*' && e-i > 1 && text[e-2] == '*') {
@@ -347,17 +385,7 @@ func findSaid(c *redact.Candidate) {
 	if len(v) < 6 || encoded(v) || plusWords(v) || shape.Placeholder(v) || call(v) || formatted(v) || pathLike(v) || bytes.ContainsAny(v, "(){}[]<>|,;") {
 		return
 	}
-	digits, letters, other := 0, 0, 0
-	for _, ch := range v {
-		switch {
-		case '0' <= ch && ch <= '9':
-			digits++
-		case alnum(ch):
-			letters++
-		case ch != '-' && ch != '_' && ch != '.' && ch != '/' && ch != ':':
-			other++
-		}
-	}
+	digits, letters, other := makeup(v)
 	if i := bytes.IndexByte(v, '-'); i > 0 && other == 0 && bytes.Equal(v[:i], bytes.ToUpper(v[:i])) && lettersOnly(v[:i]) {
 		return // UTF-16LE, SHA-256
 	}
@@ -368,6 +396,139 @@ func findSaid(c *redact.Candidate) {
 		return
 	}
 	c.Emit(i, e)
+}
+
+// makeup counts digits, letters and what words and numbers do not have.
+func makeup(v []byte) (digits, letters, other int) {
+	for _, ch := range v {
+		switch {
+		case '0' <= ch && ch <= '9':
+			digits++
+		case alnum(ch):
+			letters++
+		case ch != '-' && ch != '_' && ch != '.' && ch != '/' && ch != ':':
+			other++
+		}
+	}
+	return digits, letters, other
+}
+
+// unlikeWords accepts what reads like a password by its look alone.
+func unlikeWords(v []byte) bool {
+	digits, letters, other := makeup(v)
+	return len(v) >= 8 && digits >= 2 && other > 0 && letters >= 3 && !shape.Placeholder(v) && !call(v) && !formatted(v) && !pathLike(v) && !bytes.ContainsAny(v, "(){}[]<>|,;")
+}
+
+// saidOf returns what stands behind " is " in "password for the server is V",
+// 0 when that is not what i begins.
+func saidOf(text []byte, i int) int {
+	line := text[i:min(len(text), i+72)]
+	if !bytes.HasPrefix(line, []byte(" for ")) && !bytes.HasPrefix(line, []byte(" of ")) {
+		return 0
+	}
+	if e := bytes.IndexByte(line, '\n'); e >= 0 {
+		line = line[:e]
+	}
+	is := bytes.Index(line, []byte(" is "))
+	if is < 0 {
+		return 0
+	}
+	return i + is + len(" is ")
+}
+
+// opening returns what stands behind a bracket or quote at i, 0 for none.
+func opening(text []byte, i int) int {
+	if i >= len(text) {
+		return 0
+	}
+	switch text[i] {
+	case '(', '[', '"', '\'', '`':
+		return i + 1
+	}
+	for _, q := range [...]string{"「", "『", "“", "„", "«"} {
+		if bytes.HasPrefix(text[i:], []byte(q)) {
+			return i + len(q)
+		}
+	}
+	return 0
+}
+
+// findSaidBefore takes V of "V is the root password", "V as the password".
+func findSaidBefore(c *redact.Candidate) {
+	text, end := c.Text(), c.Start()
+	if end < 12 || text[end-1] != ' ' || text[c.Start()]|0x20 != 'p' {
+		return
+	}
+	before := text[max(0, end-48):end]
+	at := -1
+	for _, w := range [...]string{" is the ", " is my ", " is our ", " as the ", " as ", " is a "} {
+		// At most one word in between.
+		if k := bytes.LastIndex(before, []byte(w)); k >= 0 && bytes.Count(before[k+len(w):], []byte{' '}) <= 1 {
+			at = end - len(before) + k
+			break
+		}
+	}
+	if at < 0 {
+		return
+	}
+	e := at
+	for e > 0 && (text[e-1] == '"' || text[e-1] == '\'' || text[e-1] == '`' || text[e-1] == '*') {
+		e--
+	}
+	s := runBack(text, e, 128, func(b byte) bool { return b > ' ' && b != '"' && b != '\'' && b != '`' && b < 0x7f })
+	if unlikeWords(text[s:e]) {
+		c.Emit(s, e)
+	}
+}
+
+// findSaidToken takes what follows "the token is", when a machine made it.
+func findSaidToken(c *redact.Candidate) {
+	text := c.Text()
+	if s := c.Start(); s > 0 && (alnum(text[s-1]) || text[s-1] == '-') {
+		return
+	}
+	i := run(text, c.End(), func(b byte) bool { return space(b) || b == '"' || b == '\'' || b == '`' || b == '*' || b == ':' })
+	e := c.RunEnd(i, 512, runCredential, tokenClass, func(text []byte, e int) bool {
+		return text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] != '*' && text[e] != ')' && text[e] < 0x7f && !escapeStop(text, e)
+	})
+	for n := 0; n < deciding && e > i && (text[e-1] == '.' || text[e-1] == ',' || text[e-1] == ';' || text[e-1] == '!'); n++ {
+		e--
+	}
+	v := head(text[i:e])
+	if bytes.ContainsAny(v, "<>[](){}") {
+		return
+	}
+	if unlikeWords(v) || len(v) >= 16 && shape.RandomLooking(v) && tokenish(v) && !codeWord(v) && !pathLike(v) || len(v) >= 20 && shape.Dense(v) {
+		c.Emit(i, e)
+	}
+}
+
+// findSaidPair takes V of "log in with USER / V". It reports whether a user and
+// a slash stood there.
+func findSaidPair(c *redact.Candidate) bool {
+	text := c.Text()
+	if s := c.Start(); s > 0 && (alnum(text[s-1]) || text[s-1] == '_' || text[s-1] == '-' || text[s-1] == '.') {
+		return false
+	}
+	quote := func(b byte) bool { return space(b) || b == ':' || b == '"' || b == '\'' || b == '`' || b == '*' }
+	i := run(text, c.End(), quote)
+	e := run(text, i, func(b byte) bool { return alnum(b) || b == '_' || b == '.' || b == '-' || b == '@' })
+	k := run(text, e, quote)
+	if e == i || e-i > 64 || k >= len(text) || text[k] != '/' {
+		return false
+	}
+	s := run(text, k+1, quote)
+	e = s
+	for e < len(text) && e-s < 128 && text[e] > ' ' && text[e] != '"' && text[e] != '\'' && text[e] != '`' && text[e] < 0x7f && !escapeStop(text, e) {
+		e++
+	}
+	for e > s && (text[e-1] == '.' || text[e-1] == ',' || text[e-1] == ')' || text[e-1] == '*') {
+		e--
+	}
+	if unlikeWords(text[s:e]) {
+		c.Emit(s, e)
+	}
+	return true
 }
 
 func lettersOnly(b []byte) bool { return len(bytes.TrimLeft(b, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) == 0 }
