@@ -129,6 +129,7 @@ type Auditor struct {
 	waiting  []signedBody
 	foreign  int64 // records that no bridge has made
 	keep     bool  // attributes too
+	maxLine  int
 	findings []Finding
 	totals   Totals
 }
@@ -309,7 +310,7 @@ func New(keys ...ed25519.PublicKey) *Auditor {
 		seed: maphash.MakeSeed(), pinned: map[string]ed25519.PublicKey{}, streamed: map[string]ed25519.PublicKey{}, used: map[string]bool{},
 		policies: map[string]uint16{}, told: map[uint16]bool{}, sessions: map[identity]*session{}, ledgers: map[identity]*ledger{}, modes: map[string]map[string]bool{},
 		aliases: map[identity]identity{}, matched: map[identity]identity{}, ops: map[string]uint64{}, attempts: map[string]attested{}, given: map[string]telemetry.Outcome{},
-		tried: map[string][]attempt{}, moves: map[identity]map[string]telemetry.Generation{},
+		maxLine: maxLine, tried: map[string][]attempt{}, moves: map[identity]map[string]telemetry.Generation{},
 	}
 	for _, k := range keys {
 		a.pinned[telemetry.KeyID(k)] = k
@@ -444,9 +445,9 @@ func (a *Auditor) record(id telemetry.Identity, instance, policy string, leaf, t
 	}
 }
 
-// maxBare bounds the records without leaves in a summary: far more than the 256
-// records that a span has, and little enough for its length to be counted out.
-const maxBare = 1 << 12
+// maxBare bounds the records without leaves in a summary: a span has at most 1,000
+// events that have any.
+const maxBare = 1000
 
 // summary takes in a summary whose signature was checked, or will be.
 func (a *Auditor) summary(id identity, s *session, sum *telemetry.Summary, hash string) {

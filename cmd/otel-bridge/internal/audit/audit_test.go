@@ -824,6 +824,10 @@ func TestFindings(t *testing.T) {
 			b.summary(delivered(0, 0), run(telemetry.Quarantined, 1, wide))
 			return nil
 		}},
+		{name: "more records without leaves than a span has, in two runs", want: []string{"quarantined 0", "unreadable 2-1001"}, build: func(b *bridge) [][]byte {
+			b.summary(run(telemetry.Quarantined, 0, 0), run(telemetry.OutOfScope, 1, 1), run(telemetry.Quarantined, 2, 1001))
+			return nil
+		}},
 		{name: "the last seq that there can be, and one beyond", want: []string{"foreign", "not-attested 9007199254740991"}, build: func(b *bridge) [][]byte {
 			b.events(1<<53-1, 1<<53)
 			b.sent(policyA, `{}`, wide)
@@ -857,6 +861,28 @@ func TestFindings(t *testing.T) {
 				t.Errorf("%+v, want complete %v", totals, tc.complete)
 			}
 		})
+	}
+}
+
+// A line that is too long is one finding, whether it has an end or not, and what
+// follows is read.
+func TestLinesThatAreTooLong(t *testing.T) {
+	b := newBridge(t, 1)
+	b.events(0, 0)
+	b.summary(delivered(0, 0))
+	huge := bytes.Repeat([]byte("x"), 5<<20)
+	for _, text := range [][]byte{
+		slices.Concat(lines(b), huge, []byte("\n")), slices.Concat(huge, []byte("\n"), lines(b)), slices.Concat(lines(b), huge),
+	} {
+		a := New(b.public())
+		a.maxLine = 3 << 20
+		if err := a.Received("got.jsonl", bytes.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		findings, totals := a.Report()
+		if got := told(findings); !slices.Equal(got, []string{"unreadable"}) || totals.Records != 1 {
+			t.Errorf("found %q, %+v", got, totals)
+		}
 	}
 }
 

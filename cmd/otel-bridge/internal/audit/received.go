@@ -20,18 +20,33 @@ import (
 	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
+// maxLine bounds a line, which takes several times its length of memory: more than
+// any receiver takes in one request, or a Collector puts together.
+const maxLine = 256 << 20
+
 // Received takes in OTLP JSON lines, one request a line, as the sink and the
 // Collector's file exporter write them: 64-bit integers may be strings or
 // numbers. A last line without an end is ignored, since its write was cut off; a
-// line that is not understood is a finding. The error is one of reading.
+// line that is not understood, or longer than maxLine, is a finding. The error is one
+// of reading.
 func (a *Auditor) Received(name string, r io.Reader) error {
 	br := bufio.NewReaderSize(r, 1<<20)
 	var long []byte
 	for n := 1; ; n++ {
 		line, err := br.ReadSlice('\n')
+		tooLong := false
 		for errors.Is(err, bufio.ErrBufferFull) {
-			long = append(long, line...)
+			if tooLong = tooLong || len(long)+len(line) > a.maxLine; !tooLong {
+				long = append(long, line...)
+			}
 			line, err = br.ReadSlice('\n')
+		}
+		if tooLong && (err == nil || errors.Is(err, io.EOF)) {
+			a.find(Unreadable, identity{}, 0, -1, -1, fmt.Sprintf("%s: line %d is longer than %d MiB", name, n, a.maxLine>>20))
+			if long = nil; err == nil {
+				continue
+			}
+			return nil
 		}
 		if len(long) > 0 {
 			line = append(long, line...)

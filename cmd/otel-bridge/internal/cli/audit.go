@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,9 +34,11 @@ links of the summaries, and of each event whether its record is there, once, and
 every event of the session files that consent covers has to be received or accounted for, and the attributes that
 follow from the ledger and that redaction cannot touch (type, times, severity, surface.*) are compared. With --config
 the bodies and the other attributes of the session are made again too and compared, where the policy is the same; its
-mode says what consent covers, or without it what bridge.started says. Directories are searched; of two files of one
-session one is compared, and the other is named where it says something else. The key of a bridge is said in its
-record bridge.started; one that is not named with --public-key vouches for nothing but itself.
+mode says what consent covers, or without it what bridge.started says. Directories are searched, for what was received
+by the ends .json, .jsonl and .ndjson; what is compressed has to be unpacked. Of two files of one session one is
+compared, and the other is named where it says something else. The key of a bridge is said in its record
+bridge.started; one that is not named with --public-key vouches for nothing but itself. What can be told with what at
+hand stands in docs/records.md.
 
 What is found is told by session and seq. The exit code is 0 when everything is complete (withheld, elided, inherited,
 out of scope and beyond the watermark are accounted for; a tail that no summary speaks of yet is told), and 1 when it is not.`,
@@ -125,6 +128,9 @@ func (x *auditing) received(paths []string) error {
 				return err
 			}
 			if !slices.Contains([]string{".json", ".jsonl", ".ndjson"}, filepath.Ext(name)) {
+				if base := filepath.Base(name); strings.Contains(base, ".json") || strings.Contains(base, ".ndjson") {
+					fmt.Fprintf(x.app.stderr, "audit: %s is left out: its name ends otherwise; if it is one of these files, name it, and if it is compressed, unpack it first\n", name)
+				}
 				return nil
 			}
 			switch ok, err := holdsLogs(name); {
@@ -295,6 +301,26 @@ func findingText(f audit.Finding) string {
 	if f.Kind == audit.UnpinnedKey {
 		word = "unpinned"
 	}
-	fmt.Fprintf(&b, "%s: %s", word, f.Detail)
+	fmt.Fprintf(&b, "%s: %s", word, graphic(f.Detail))
+	return b.String()
+}
+
+// graphic is a text with what does not show spelled out: line ends, control
+// characters, changes of direction. What a receiver has may have been put there for
+// that.
+func graphic(s string) string {
+	const most = 1000
+	var b strings.Builder
+	for _, r := range s {
+		if b.Len() >= most {
+			return b.String() + "…"
+		}
+		if strconv.IsGraphic(r) {
+			b.WriteRune(r)
+			continue
+		}
+		q := strconv.QuoteRuneToGraphic(r)
+		b.WriteString(q[1 : len(q)-1])
+	}
 	return b.String()
 }
