@@ -871,16 +871,21 @@ func TestLinesThatAreTooLong(t *testing.T) {
 	b.events(0, 0)
 	b.summary(delivered(0, 0))
 	huge := bytes.Repeat([]byte("x"), 5<<20)
-	for _, text := range [][]byte{
-		slices.Concat(lines(b), huge, []byte("\n")), slices.Concat(huge, []byte("\n"), lines(b)), slices.Concat(lines(b), huge),
+	for _, tc := range []struct {
+		text []byte
+		want string
+	}{
+		{slices.Concat(lines(b), huge, []byte("\n")), "unreadable"},
+		{slices.Concat(huge, []byte("\n"), lines(b)), "unreadable"},
+		{slices.Concat(lines(b), huge), "unterminated"},
 	} {
 		a := New(b.public())
 		a.maxLine = 3 << 20
-		if err := a.Received("got.jsonl", bytes.NewReader(text)); err != nil {
+		if err := a.Received("got.jsonl", bytes.NewReader(tc.text)); err != nil {
 			t.Fatal(err)
 		}
 		findings, totals := a.Report()
-		if got := told(findings); !slices.Equal(got, []string{"unreadable"}) || totals.Records != 1 {
+		if got := told(findings); !slices.Equal(got, []string{tc.want}) || totals.Records != 1 {
 			t.Errorf("found %q, %+v", got, totals)
 		}
 	}

@@ -41,12 +41,10 @@ func (a *Auditor) Received(name string, r io.Reader) error {
 			}
 			line, err = br.ReadSlice('\n')
 		}
-		if tooLong && (err == nil || errors.Is(err, io.EOF)) {
+		if tooLong && err == nil {
 			a.find(Unreadable, identity{}, 0, -1, -1, fmt.Sprintf("%s: line %d is longer than %d MiB", name, n, a.maxLine>>20))
-			if long = nil; err == nil {
-				continue
-			}
-			return nil
+			long = nil
+			continue
 		}
 		if len(long) > 0 {
 			line = append(long, line...)
