@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"slices"
 	"sort"
 )
 
@@ -17,7 +18,7 @@ type Finding struct {
 // never nil when the call succeeded and must not be modified.
 type Report struct {
 	Counts    map[string]int // rule id -> replacements; nil when there were none
-	Findings  []Finding      // the same by path, sorted by path, then rule
+	Findings  []Finding      // the same by path, sorted by path, then rule; beyond 256 without path
 	Withhold  string         // the first rule with action "withhold" that matched; "" for none
 	Exhausted int            // values replaced because a limit was reached
 }
@@ -27,23 +28,24 @@ func (r *Report) add(rule, path string) {
 		r.Counts = map[string]int{}
 	}
 	r.Counts[rule]++
-	for i := range r.Findings {
-		if r.Findings[i].Rule == rule && r.Findings[i].Path == path {
-			r.Findings[i].Count++
-			return
-		}
+	at := r.find(rule, path)
+	if at < 0 && len(r.Findings) >= maxFindings {
+		path = ""
+		at = r.find(rule, path)
 	}
-	if len(r.Findings) == maxFindings {
-		r.Findings[maxFindings-1].Path = ""
-		r.Findings[maxFindings-1].Rule = rule
-		r.Findings[maxFindings-1].Count++
+	if at < 0 {
+		r.Findings = append(r.Findings, Finding{rule, path, 1})
 		return
 	}
-	r.Findings = append(r.Findings, Finding{rule, path, 1})
+	r.Findings[at].Count++
 }
 
-// maxFindings bounds the list of paths; counts by rule stay exact. The last
-// entry then stands for all the paths beyond (and has none of its own).
+func (r *Report) find(rule, path string) int {
+	return slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Rule == rule && f.Path == path })
+}
+
+// maxFindings bounds the list of paths; counts by rule stay exact. An entry
+// without a path, one for each rule, then stands for all the paths beyond.
 const maxFindings = 256
 
 func (r *Report) sort() {
