@@ -216,3 +216,14 @@ func TestPasswordsThatAreSaidAreFound(t *testing.T) {
 		}
 	}
 }
+
+func TestKeysAreReadWithoutWhatShowsAsNothing(t *testing.T) {
+	e := builtin(t)
+	for _, in := range []string{
+		"{\"pass\u200bword\":\"hunter\"}", `{"refresh\u200b_token":"hunter1x"}`, `{"a":"{\"api\\u2060Key\":\"hunter1x\"}"}`, "{\"name\":\"PASS\u00adWORD\",\"value\":\"hunter\"}",
+	} {
+		if out := redactJSON(t, e, in); strings.Contains(out, "hunter") {
+			t.Errorf("%s: %s", in, out)
+		}
+	}
+}

@@ -1057,6 +1057,12 @@ func (s *scan) keyInfo(key []byte) keyInfo {
 		return k
 	}
 	var k keyInfo
+	as := key
+	if nextHidden(key, 0) >= 0 {
+		var b builder
+		b.visible(key, 0)
+		key = b.text
+	}
 	for _, r := range s.e.keyed {
 		class := 0
 		switch {
@@ -1073,7 +1079,7 @@ func (s *scan) keyInfo(key []byte) keyInfo {
 	s.hits = hits
 	k.literal = len(hits) > 0
 	k.finds = k.literal || len(key) > 24 || bytes.IndexByte(key, '\\') >= 0 || bytes.IndexByte(key, '%') >= 0
-	for _, c := range key {
+	for _, c := range as {
 		k.finds = k.finds || mayHide[c] || '0' <= c && c <= '9'
 	}
 	k.finds = k.finds || len(s.e.always) > 0
@@ -1094,8 +1100,8 @@ func (s *scan) keyInfo(key []byte) keyInfo {
 	if len(s.keys) >= maxKeys {
 		clear(s.keys)
 	}
-	if len(key) <= 256 {
-		s.keys[string(key)] = k
+	if len(as) <= 256 {
+		s.keys[string(as)] = k
 	}
 	return k
 }
