@@ -594,6 +594,11 @@ func findUserAt(c *redact.Candidate) {
 	if s < 3 || text[s-1] != ':' || !alnum(text[s-2]) || !unlikeWords(text[s:at]) {
 		return
 	}
+	for i := s; i+2 < at; i++ {
+		if text[i] == '%' && hexByte(text[i+1]) && hexByte(text[i+2]) {
+			return // the decoded text has the value
+		}
+	}
 	if user := runBack(text, s-1, 64, func(b byte) bool { return alnum(b) || b == '_' || b == '.' || b == '-' || b == '\\' }); bytes.HasSuffix(text[:user], []byte("//")) || user > 0 && text[user-1] == ':' {
 		return // the rule for URLs
 	}
