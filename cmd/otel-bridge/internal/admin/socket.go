@@ -26,7 +26,7 @@ const (
 )
 
 // ErrNotRunning says that no bridge answers at a data directory.
-var ErrNotRunning = errors.New("no sidecar runs on this data directory")
+var ErrNotRunning = errors.New("no sidecar runs on this data directory, or its mode is DISABLED")
 
 // ListenControl opens the control socket of a data directory, whose lock the
 // caller holds: a socket that is there already was left by a process that is
