@@ -739,15 +739,11 @@ func (l *Lease) takeOut(q []Refused, r *request) (kept []Refused, pinned segSet,
 	moves := r.moves
 	r.moves = r.moves[:0:0]
 	for i, m := range moves {
-		switch {
-		case err != nil:
+		if err != nil || m.seg.area.st[m.slot] == stDiscarded {
 			m.busy = false
-		case m.seg.area.st[m.slot] == stDiscarded:
-			m.busy = false
-			o.drop(m)
-		default:
-			r.moves, kept = append(r.moves, m), append(kept, q[i])
+			continue
 		}
+		r.moves, kept = append(r.moves, m), append(kept, q[i])
 	}
 	if len(kept) == 0 {
 		for _, s := range pinned {
