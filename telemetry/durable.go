@@ -137,7 +137,12 @@ func (p *DurableProcessor) commitLine() {
 		}
 		err := commit(context.Background(), p.outbox, &b) // ends when the outbox is closed
 		for i := range line {
-			p.landed(&line[i], err)
+			failed := err
+			if len(line) > 1 && errors.Is(err, outbox.ErrTooLarge) {
+				// One that can never be stored takes no others with it.
+				failed = commit(context.Background(), p.outbox, &outbox.Batch{Entries: b.Entries[i : i+1]})
+			}
+			p.landed(&line[i], failed)
 		}
 		clear(line)
 	}

@@ -310,6 +310,45 @@ func TestEarlyReturnCountsWhatTheOutboxRefuses(t *testing.T) {
 	}
 }
 
+// narrowOutbox has room when it is told to, and takes no batch above a size.
+type narrowOutbox struct {
+	*fullOutbox
+	most int
+}
+
+func (o *narrowOutbox) Commit(ctx context.Context, b *outbox.Batch) (outbox.ID, error) {
+	n := 0
+	for _, e := range b.Entries {
+		n += len(e.Payload)
+	}
+	if n > o.most {
+		return 0, outbox.ErrTooLarge
+	}
+	return o.fullOutbox.Commit(ctx, b)
+}
+
+func TestARecordThatIsTooLargeTakesNoOthersOfTheLineWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &narrowOutbox{&fullOutbox{newModelOutbox(), make(chan struct{})}, 10000}
+		p := NewDurableProcessor(o, WithEarlyReturn(8))
+		for _, size := range []int{1, 1, 20000, 6000, 6000} { // the first waits for room, the others in line
+			var record sdklog.Record
+			record.SetBody(attribute.StringValue(strings.Repeat("x", size)))
+			if err := p.OnEmit(t.Context(), &record); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		close(o.room)
+		if err := p.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if s := p.Stats(); s != (DurableStats{Committed: 4, Failed: 1}) || len(o.entries) != 4 {
+			t.Errorf("%+v, %d entries", s, len(o.entries))
+		}
+	})
+}
+
 func TestRedactingProcessorRedactsForThoseBehindIt(t *testing.T) {
 	behind := &kept{}
 	emitSample(testProvider(NewRedactingProcessor(NewRedaction(fakeEngine{}, nil)), behind))
