@@ -79,42 +79,43 @@ func judge(resp *http.Response, body []byte, sent int) verdict {
 const keptAndTried = "; everything is kept and tried again"
 
 func judgeStatus(status int, words string) (outcome, string) {
-	say := func(what string) string { return fmt.Sprintf("%d from receiver: %s", status, what) }
+	o, what := holdAll, "not an answer that OTLP/HTTP knows"
 	switch status {
 	case 408, 500, 502, 503, 504:
-		return retryLater, say("not available" + keptAndTried)
+		o, what = retryLater, "not available"+keptAndTried
 	case 429:
-		return retryLater, say("too many requests" + keptAndTried)
+		o, what = retryLater, "too many requests"+keptAndTried
 	case 413:
-		return tooLarge, say("request too large")
+		o, what = tooLarge, "request too large"
 	case 400:
-		if saysTooLarge(words) {
-			return tooLarge, say("request too large")
+		switch {
+		case saysTooLarge(words):
+			o, what = tooLarge, "request too large"
+		case saysTLS(words):
+			what = "it speaks TLS on this port; use https in the endpoint"
+		default:
+			o, what = refusedAll, "request refused"
 		}
-		if saysTLS(words) {
-			return holdAll, say("it speaks TLS on this port; use https in the endpoint")
-		}
-		return refusedAll, say("request refused")
 	case 422:
-		return refusedAll, say("request refused")
+		o, what = refusedAll, "request refused"
 	case 401:
-		return holdAll, say("credentials refused; mend headers or headers_file")
+		what = "credentials refused; mend headers or headers_file"
 	case 402:
-		return holdAll, say("payment or quota required; see to the account")
+		what = "payment or quota required; see to the account"
 	case 403:
-		return holdAll, say("not permitted; the credentials lack the right to write logs here")
+		what = "not permitted; the credentials lack the right to write logs here"
 	case 404:
-		return holdAll, say("no such path; the endpoint usually ends with /v1/logs")
+		what = "no such path; the endpoint usually ends with /v1/logs"
 	case 405:
-		return holdAll, say("POST is not allowed; the endpoint is not an OTLP/HTTP path")
+		what = "POST is not allowed; the endpoint is not an OTLP/HTTP path"
 	case 407:
-		return holdAll, say("the proxy wants credentials")
+		what = "the proxy wants credentials"
 	case 415:
-		return holdAll, say("media type or compression not accepted; it may not take OTLP protobuf or gzip")
+		what = "media type or compression not accepted; it may not take OTLP protobuf or gzip"
 	case 501:
-		return holdAll, say("not implemented; it may not take logs")
+		what = "not implemented; it may not take logs"
 	}
-	return holdAll, say("not an answer that OTLP/HTTP knows")
+	return o, fmt.Sprintf("%d from receiver: %s", status, what)
 }
 
 // saysTooLarge recognises how servers say 413 with a 400: Go's
@@ -125,10 +126,12 @@ func saysTooLarge(words string) bool {
 }
 
 // saysTLS recognises how servers (Go, nginx) answer plain HTTP on a TLS port:
-// with a 400 that has nothing to do with any record.
+// with a 400 that has nothing to do with any record. It must be their words and
+// no quotation, since a record may say the same.
 func saysTLS(words string) bool {
 	w := strings.ToLower(words)
-	return strings.Contains(w, "http request to an https server") || strings.Contains(w, "http request was sent to https port")
+	return strings.HasPrefix(w, "client sent an http request to an https server") ||
+		strings.HasPrefix(w, "<html> <head><title>400 the plain http request was sent to https port</title>")
 }
 
 func judgeSuccess(v verdict, contentType string, body []byte, sent int) verdict {

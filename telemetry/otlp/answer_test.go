@@ -184,6 +184,22 @@ func TestOnlyAnOTLPAnswerAcknowledges(t *testing.T) {
 	}
 }
 
+// A receiver may quote what it was sent. Then no record may look like a port that speaks TLS,
+// for that holds all others.
+func TestARecordThatSpeaksOfTLSIsNoTLS(t *testing.T) {
+	for words, want := range map[string]outcome{
+		"Client sent an HTTP request to an HTTPS server.\n":                                           holdAll,
+		"<html>\r\n<head><title>400 The plain HTTP request was sent to HTTPS port</title></head>\r\n": holdAll,
+		`invalid record 3: {"text":"Client sent an HTTP request to an HTTPS server."}`:                refusedAll,
+		`cannot store "400 The plain HTTP request was sent to HTTPS port"`:                            refusedAll,
+	} {
+		resp := &http.Response{StatusCode: 400, Header: http.Header{"Content-Type": {"text/plain"}}}
+		if v := judge(resp, []byte(words), 5); v.outcome != want {
+			t.Errorf("%q: outcome %d, want %d (%s)", words, v.outcome, want, v.reason)
+		}
+	}
+}
+
 func TestRetryAfterIsReadInAllItsSpellings(t *testing.T) {
 	const date = "Wed, 21 Oct 2015 07:28:00 GMT"
 	for _, c := range []struct {
