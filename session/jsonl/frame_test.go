@@ -126,6 +126,25 @@ func TestFrameCutAnywhereIsIncompleteNotCorrupt(t *testing.T) {
 	}
 }
 
+// Fewer bytes than a magic number behind the last frame are what a write left
+// that was cut off, whatever they are; four of them are another frame or none.
+func TestFewerBytesThanAMagicNumberAreATail(t *testing.T) {
+	file := append(compress(t, []byte(headerV3)), compress(t, []byte(rowOf(0)))...)
+	for n := range 6 {
+		evs, r, err := readAll(write(t, "s", append(bytes.Clone(file), make([]byte, n)...)))
+		if n < 4 {
+			if err != nil || len(evs) != 1 || r.Tail().Bytes != int64(n) || n > 0 && r.Tail().Offset != int64(len(file)) {
+				t.Errorf("%d bytes: %d events, %v, %+v", n, len(evs), err, r.Tail())
+			}
+			continue
+		}
+		var corrupt *CorruptError
+		if !errors.As(err, &corrupt) || corrupt.Code != CodeFrame {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
 func TestDamagedFrameIsCorruption(t *testing.T) {
 	good := compress(t, bytes.Repeat([]byte("a row of text\n"), 1000))
 	for _, c := range []struct {
@@ -136,7 +155,7 @@ func TestDamagedFrameIsCorruption(t *testing.T) {
 		{"checksum", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }, errFrameChecksum},
 		{"magic", func(b []byte) []byte { b[0] ^= 1; return b }, errFrameMagic},
 		{"zeros", func([]byte) []byte { return make([]byte, 100) }, errFrameMagic},
-		{"one zero", func([]byte) []byte { return make([]byte, 1) }, errFrameMagic},
+		{"four zeros", func([]byte) []byte { return make([]byte, 4) }, errFrameMagic},
 		{"reserved bit", func(b []byte) []byte { b[4] |= 8; return b }, errFrameFormat},
 		{"dictionary", func(b []byte) []byte { b[4] |= 1; return b }, errFrameDict},
 		{"skippable frame", func([]byte) []byte { return []byte{0x50, 0x2A, 0x4D, 0x18, 1, 0, 0, 0, 0} }, errFrameMagic},

@@ -288,6 +288,11 @@ func TestInteropDSHAndRecoverAgreeOnTornFiles(t *testing.T) {
 						return encode(header, body[:len(body)-cut])
 					})
 				}
+				for n := 1; n <= 5; n++ {
+					add(fmt.Sprint(name, " with noise behind it ", n), base, func(header []byte) []byte {
+						return append(encode(header, body), "noise"[:n]...)
+					})
+				}
 				rows := bytes.SplitAfter(body, []byte("\n"))
 				for i := 0; i < len(rows)-1; i += 1 + len(rows)/12 {
 					for kind, bad := range map[string][]byte{
