@@ -1,6 +1,7 @@
 package redact_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -224,6 +225,38 @@ func TestKeysAreReadWithoutWhatShowsAsNothing(t *testing.T) {
 	} {
 		if out := redactJSON(t, e, in); strings.Contains(out, "hunter") {
 			t.Errorf("%s: %s", in, out)
+		}
+	}
+}
+
+func TestManifestsAreReadInListingsDiffsAndQuotes(t *testing.T) {
+	e := builtin(t)
+	manifest := "apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\nstringData:\n  foo: plainword\n  config.yaml: |\n    a: plainword\n\n    b: plainword\n  bar: \"plainword\"\ntype: Opaque"
+	each := func(f func(i int, line string) string) string {
+		var b strings.Builder
+		for i, l := range strings.Split(manifest, "\n") {
+			b.WriteString(f(i+1, l) + "\n")
+		}
+		return b.String()
+	}
+	for _, text := range []string{
+		manifest,
+		each(func(i int, l string) string { return fmt.Sprintf("%6d\t%s", i, l) }),
+		each(func(i int, l string) string { return fmt.Sprintf("%5d→%s", i, l) }),
+		each(func(_ int, l string) string { return "+" + l }), each(func(_ int, l string) string { return "-" + l }), each(func(_ int, l string) string { return " " + l }),
+		each(func(_ int, l string) string { return "> " + l }),
+		each(func(_ int, l string) string { return "      " + l }),
+		each(func(i int, l string) string { return fmt.Sprintf("k8s/x.yaml:%d:%s", i, l) }),
+		each(func(i int, l string) string { return fmt.Sprintf("2026-01-02T10:00:%02d.1Z app-1  | %s", i, l) }),
+	} {
+		out := redactJSON(t, e, quoteJSON(map[string]any{"t": text}))
+		if strings.Contains(out, "plainword") || !strings.Contains(out, "Opaque") {
+			t.Errorf("%q: %s", text, out)
+		}
+	}
+	for _, text := range []string{"pair {\"name\":\"password\",\"type\":\"text\",\"n\":1,\"value\":\"Sofa!zo_7763\"} end", "password: ${DB_PASSWORD:Sofazo7763x}", "[DB_PASSWORD] => Sofazo7763"} {
+		if out := redactJSON(t, e, quoteJSON(map[string]any{"t": text})); strings.Contains(out, "7763") {
+			t.Errorf("%q: %s", text, out)
 		}
 	}
 }

@@ -616,6 +616,9 @@ func pairValue(c *redact.Candidate, i int, n *name, quote byte) (int, int, bool)
 	if j == i || j >= len(text) {
 		return 0, 0, false
 	}
+	if quote == '"' {
+		j = pastMembers(text, j)
+	}
 	if text[j] == '"' || text[j] == '\'' {
 		j++
 	}
@@ -652,6 +655,40 @@ func pairValue(c *redact.Candidate, i int, n *name, quote byte) (int, int, bool)
 	}
 	v := head(text[j:e])
 	return j, e, len(v) >= 4 && !shape.Placeholder(v) && !call(v) && !word(v) && v[0] != '{' && v[0] != '[' && v[0] != '`' && !pathLike(v) && !(bytes.IndexByte(v, ' ') > 0 && (sentence(v) || bytes.Contains(v, []byte(" | "))))
+}
+
+// pastMembers goes over members that stand between a name and its value, as in
+// {"name": "X", "type": "text", "value": "V"}.
+func pastMembers(text []byte, i int) int {
+	j := i
+	for n := 0; n < 4 && j < len(text) && text[j] == '"'; n++ {
+		s, e, ok := quotedValue(text, j)
+		if !ok || e-s > 40 {
+			return i
+		}
+		if bytes.EqualFold(text[s:e], []byte("value")) {
+			return j
+		}
+		j = run(text, e+1, blankByte)
+		if j >= len(text) || text[j] != ':' {
+			return i
+		}
+		if j = run(text, j+1, blankByte); j < len(text) && text[j] == '"' {
+			if s, e, ok = quotedValue(text, j); !ok && j+1 < len(text) && text[j+1] != '"' {
+				return i
+			}
+			if j = e + 1; !ok {
+				j = s + 1
+			}
+		} else {
+			j = run(text, j, func(b byte) bool { return alnum(b) || b == '.' || b == '-' || b == '+' })
+		}
+		if j = run(text, j, blankByte); j >= len(text) || text[j] != ',' {
+			return i
+		}
+		j = run(text, j+1, blankByte)
+	}
+	return i
 }
 
 // quotedValue finds the end of the quoted text at j, on its line, or where the
@@ -1100,6 +1137,12 @@ func bareValue(c *redact.Candidate, j int, n *name, o op, spaced bool) (int, int
 	}
 	if dot := bytes.IndexByte(v, '.'); shape.Version(v) || dot > 0 && dot+1 < len(v) && v[dot+1] > '9' && codeWord(v) && !shape.Dense(v) {
 		return 0, 0, false
+	}
+	if n.start > 1 && text[n.start-1] == '{' && text[n.start-2] == '$' && n.class == passwordKey && e < len(text) && text[e] == '}' { // ${NAME:V}
+		return j, e, len(v) >= 5 && tokenish(v)
+	}
+	if o == opCode && n.start > 0 && text[n.start-1] == '[' && n.class == passwordKey && lineEnd(text, e) == e { // [NAME] => V, of print_r
+		return j, e, len(v) >= 5 && tokenish(v)
 	}
 	if codeWord(v) && !shape.Dense(v) && !(o == opColon && lineValue(text, n.start, e)) && !(o == opEqual && (!spaced || lineValue(text, n.start, e)) && shape.RandomLooking(v)) {
 		return 0, 0, false

@@ -401,7 +401,14 @@ func findUserFlag(c *redact.Candidate) {
 	if !known {
 		return
 	}
-	if s, e, ok := shellWord(c, run(text, c.End(), space)); ok && guarded(text[s:e]) {
+	s, e, ok := shellWord(c, run(text, c.End(), space))
+	if !ok {
+		return
+	}
+	if i := bytes.Index(head(text[s:e]), []byte("</")); i > 0 { // </code>
+		e = s + i
+	}
+	if guarded(text[s:e]) {
 		c.Emit(s, e)
 	}
 }

@@ -45,45 +45,52 @@ func findKubernetes(c *redact.Candidate) {
 	if at >= 6 && bytes.EqualFold(text[at-6:at], []byte("string")) {
 		at -= 6
 	}
-	indent := runBack(text, at, 64, space)
-	if indent > 0 && text[indent-1] != '\n' {
+	line := at
+	for n := 0; line > 0 && text[line-1] != '\n'; n++ {
+		if n == 200 {
+			return
+		}
+		line--
+	}
+	first := margin(text, line)
+	if run(text, first, space) != at {
 		return
 	}
 	read := c.Note(noteData)
-	if c.Start() < *read || !secretManifest(c, indent) {
+	if c.Start() < *read || !secretManifest(c, line) {
 		return
 	}
-	depth := at - indent
-	i := run(text, c.End(), blankByte)
-	for n := 0; n < 512 && i < len(text); n++ {
+	depth := at - first
+	for i, n := nextLine(text, c.End()), 0; n < 512 && i < len(text); n++ {
 		*read = i
-		line := i
-		for line > 0 && text[line-1] != '\n' {
-			line--
-		}
-		if i-line <= depth && i > c.End() {
+		first = margin(text, i)
+		key := run(text, first, space)
+		if key >= len(text) {
 			return
 		}
-		colon := run(text, i, func(b byte) bool { return nameByte(b) || b == '"' || b == '\'' || b == '/' })
+		if text[key] == '\n' || text[key] == '\r' {
+			i = nextLine(text, key)
+			continue
+		}
+		if key-first <= depth {
+			return
+		}
+		colon := run(text, key, func(b byte) bool { return nameByte(b) || b == '"' || b == '\'' || b == '/' })
 		if colon >= len(text) || text[colon] != ':' {
 			return
 		}
-		keyIndent := i - line
 		v := run(text, colon+1, space)
 		if v < len(text) && (text[v] == '|' || text[v] == '>') {
-			nl := bytes.IndexByte(text[v:], '\n')
-			if nl < 0 {
-				return
-			}
-			i = run(text, v+nl, blankByte)
-			for i < len(text) { // the block's lines
-				line = bytes.LastIndexByte(text[:i], '\n') + 1
-				if i-line <= keyIndent {
+			for i = nextLine(text, v); i < len(text); i = nextLine(text, i) { // the block's lines
+				at := margin(text, i)
+				s := run(text, at, space)
+				e := lineEnd(text, s)
+				if e > s && s-at <= key-first {
 					break
 				}
-				e := lineEnd(text, i)
-				c.Emit(i, e)
-				i = run(text, e, blankByte)
+				if e > s {
+					c.Emit(s, e)
+				}
 			}
 			continue
 		}
@@ -97,8 +104,17 @@ func findKubernetes(c *redact.Candidate) {
 		if stop-s >= 4 && !shape.Placeholder(text[s:stop]) {
 			c.Emit(s, stop)
 		}
-		i = run(text, e, blankByte)
+		i = nextLine(text, e)
 	}
+}
+
+// nextLine returns where the line after the one at i begins.
+func nextLine(text []byte, i int) int {
+	n := bytes.IndexByte(text[min(i, len(text)):], '\n')
+	if n < 0 {
+		return len(text)
+	}
+	return i + n + 1
 }
 
 // findManifest reads a manifest in JSON that stands in other text.

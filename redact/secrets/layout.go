@@ -13,31 +13,55 @@ import (
 // behind indentation and what listings, quotes and diffs put before a line, as
 // in "  12\t", "12→", "> ", "+", "src/a.py:12:".
 func content(text []byte, i int) int {
+	i = run(text, margin(text, i), space)
+	for n := 0; n < 2 && i+1 < len(text) && text[i] == '-' && space(text[i+1]); n++ {
+		i = run(text, i+1, space)
+	}
+	return i
+}
+
+// margin returns where what listings, quotes and diffs put before a line ends,
+// with the indentation still to come.
+func margin(text []byte, i int) int {
+	end := i
 	for n := 0; n < 3; n++ {
 		i = run(text, i, space)
 		if i >= len(text) {
-			return i
+			return end
 		}
 		switch ch := text[i]; {
-		case ch == '>', ch == '+', ch == '-':
+		case ch == '-' && (n > 0 || i != end || i+2 < len(text) && text[i+1] == ' ' && text[i+2] != ' '):
+			return end // an item of a list, which content skips as well
+		case ch == '+', ch == '-':
 			i++
+			end = i
 			continue
-		case ch == '|' && i+1 < len(text) && space(text[i+1]):
+		case ch == '>', ch == '|' && i+1 < len(text) && space(text[i+1]):
 			i++
+			if i < len(text) && text[i] == ' ' {
+				i++
+			}
+			end = i
 			continue
 		case '0' <= ch && ch <= '9':
 			e := run(text, i, decimal)
 			if e < len(text) && text[e] == '\t' {
-				i = e
+				i = e + 1
+				end = i
 				continue
 			}
 			e = run(text, e, space)
 			if e < len(text) && (text[e] == '|' || text[e] == ':') {
 				i = e + 1
+				if i < len(text) && text[i] == ' ' {
+					i++
+				}
+				end = i
 				continue
 			}
 			if bytes.HasPrefix(text[e:], arrow) {
 				i = e + len(arrow)
+				end = i
 				continue
 			}
 		}
@@ -46,8 +70,9 @@ func content(text []byte, i int) int {
 			break
 		}
 		i = e
+		end = i
 	}
-	return run(text, i, space)
+	return end
 }
 
 // labelEnd returns where a label before a line ends: a file's name and a line
@@ -180,7 +205,7 @@ func columnValue(text []byte, n *name) (int, int, bool) {
 	if k := run(text, e, space); k < len(text) && text[k] != '\n' && text[k] != '\r' && k-e == 1 && text[e] == ' ' {
 		return 0, 0, false // a sentence
 	}
-	return s, e, digit && letter && e-s >= 6 && alnum(text[s]) && !pathLike(text[s:e]) && (!codeWord(text[s:e]) || shape.Dense(text[s:e])) && plausibleQuoted(text[s:e], n, opTuple)
+	return s, e, digit && letter && e-s >= 6 && alnum(text[s]) && !pathLike(text[s:e]) && (!codeWord(text[s:e]) || shape.Dense(text[s:e]) || e-s >= 12 && shape.RandomLooking(text[s:e]) && bytes.IndexByte(text[s:e], '.') < 0) && plausibleQuoted(text[s:e], n, opTuple)
 }
 
 // beginsLine reports whether nothing but what content skips stands before i on

@@ -40,9 +40,9 @@ func findColumn(c *redact.Candidate, n *name, sep byte) {
 		return
 	}
 	first := rowStart(text, line, sep)
-	if blanks := first - runBack(text, first, first-line, space); sep != '|' && blanks > 0 && (blanks > 1 || blanks == first-line) {
-		return // indented, as programs are
-	}
+	// Programs are indented, and list names with commas as well.
+	blanks := first - runBack(text, first, first-line, space)
+	indented := sep != '|' && blanks > 0 && (blanks > 1 || blanks == first-line)
 	cells, named, column := 0, 0, -1
 	for i := first; i <= stop; {
 		s, e, next := cell(text, i, stop, sep)
@@ -89,7 +89,7 @@ func findColumn(c *redact.Candidate, n *name, sep byte) {
 			if at != cells {
 				break
 			}
-			if from >= 0 && until > from && cellSecret(text[from:until], n) {
+			if from >= 0 && until > from && cellSecret(text[from:until], n) && (!indented || unlikeWords(text[from:until]) || until-from >= 20 && !codeWord(text[from:until]) && secretish(text[from:until])) {
 				c.Emit(from, until)
 			}
 		} else if k == to {
