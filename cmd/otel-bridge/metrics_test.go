@@ -31,6 +31,8 @@ names follow Prometheus' conventions (` + "`promlint`" + ` has nothing to say of
 - At every moment
   ` + "`events_total{read} = exported + withheld + elided + inherited + out_of_scope`" + ` and
   ` + "`records_total{committed} = records_total{acked} + {discarded} + records{pending} + {held} + {quarantined}`" + `.
+  Records are those of events and those of the bridge itself. Committed and acked count the drafts of
+  summaries too, one for each summary, which are settled and never sent ([records.md](records.md)).
 - Under FEEDBACK_ONLY the bridge looks ahead for feedback. Events behind the last one are not
   counted as read before there is feedback behind them, and are then; until then they are in
   ` + "`otel_bridge_events_beyond_watermark`" + `.
