@@ -17,7 +17,7 @@ type Entry struct {
 	// Stream names the ordering domain: entries of one stream are leased in order and by
 	// one lease at a time. The empty stream has no order. At most 65,535 bytes.
 	Stream string
-	// Payload is opaque, at most 64 MiB.
+	// Payload is opaque, at most 64 MiB; a batch has at most 1 GiB.
 	Payload []byte
 	// Held commits the entry in the held state: not leased until it is sent by hand.
 	Held bool

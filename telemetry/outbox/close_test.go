@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -15,8 +16,10 @@ import (
 // hookFS asks functions before it does something.
 type hookFS struct {
 	*faultfs.FS
-	open, rename, sync func(name string) error
-	read               func(n int)
+	open, rename, sync, list func(name string) error
+	read                     func(n int)
+	mkdir                    func()
+	syncedDirs               []string
 }
 
 type hookFile struct {
@@ -36,6 +39,27 @@ func (h *hookFS) OpenFile(name string, flag int, perm os.FileMode) (outbox.File,
 		return nil, err
 	}
 	return &hookFile{f, h, name}, nil
+}
+
+func (h *hookFS) MkdirAll(dir string, perm os.FileMode) error {
+	if h.mkdir != nil {
+		h.mkdir()
+	}
+	return h.FS.MkdirAll(dir, perm)
+}
+
+func (h *hookFS) ReadDir(dir string) ([]string, error) {
+	if h.list != nil {
+		if err := h.list(dir); err != nil {
+			return nil, err
+		}
+	}
+	return h.FS.ReadDir(dir)
+}
+
+func (h *hookFS) SyncDir(dir string) error {
+	h.syncedDirs = append(h.syncedDirs, dir)
+	return h.FS.SyncDir(dir)
 }
 
 func (h *hookFS) Rename(from, to string) error {
@@ -106,5 +130,31 @@ func TestCloseWhileEntriesAreScannedIsNoDamage(t *testing.T) {
 	})
 	if !errors.Is(err, outbox.ErrClosed) || b.Stats().Damaged != 0 || log.Len() > 0 {
 		t.Errorf("error %v, %d damaged, said: %s", err, b.Stats().Damaged, log.String())
+	}
+}
+
+// A directory whose own name is on no disk is gone after a crash, with all that was committed.
+func TestTheNameOfANewDirectoryIsSynced(t *testing.T) {
+	fs := &hookFS{FS: faultfs.New()}
+	made := map[string]bool{"/": true, "/var": true}
+	fs.list = func(dir string) error {
+		if !made[dir] {
+			return &os.PathError{Op: "open", Path: dir, Err: os.ErrNotExist}
+		}
+		return nil
+	}
+	fs.mkdir = func() {
+		for _, dir := range []string{"/var/lib", "/var/lib/box"} {
+			made[dir] = true
+		}
+	}
+	open(t, "/var/lib/box", outbox.Options{FS: fs})
+	for _, parent := range []string{"/var", "/var/lib"} {
+		if !slices.Contains(fs.syncedDirs, parent) {
+			t.Errorf("%s is not synced, only %q", parent, fs.syncedDirs)
+		}
+	}
+	if slices.Contains(fs.syncedDirs, "/") {
+		t.Error("a directory in which nothing is new is synced")
 	}
 }

@@ -41,6 +41,9 @@ func (r *request) settling() bool { return r.moves != nil }
 
 const maxGroup = 4 << 20
 
+// maxBatch bounds one batch: places in it have 32 bits on disk.
+const maxBatch = 1 << 30
+
 // Commit makes a batch durable: when it returns nil, all of it is on disk; when it returns
 // an error other than the context's, none of it counts. It returns the id of the first
 // entry; the others follow. Callers at the same time share a sync.
@@ -55,14 +58,16 @@ func (o *Outbox) Commit(ctx context.Context, b *Batch) (ID, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	r := requests.Get().(*request)
-	defer func() { r.reset(); requests.Put(r) }()
-	if err := r.encode(b); err != nil {
+	n, err := b.size()
+	if err != nil {
 		return 0, err
 	}
-	if int64(len(r.buf)) > o.maxSize/2 {
-		return 0, fmt.Errorf("%w: %d bytes, the size limit is %d", ErrTooLarge, len(r.buf), o.maxSize)
+	if n > min(o.maxSize/2, maxBatch) {
+		return 0, fmt.Errorf("%w: %d bytes, the size limit is %d", ErrTooLarge, n, o.maxSize)
 	}
+	r := requests.Get().(*request)
+	defer func() { r.reset(); requests.Put(r) }()
+	r.encode(b)
 	if err := o.submit(ctx, r); err != nil {
 		return 0, err
 	}
@@ -70,12 +75,30 @@ func (o *Outbox) Commit(ctx context.Context, b *Batch) (ID, error) {
 	return r.first, nil
 }
 
-func (r *request) encode(b *Batch) error {
+// size is what the batch takes in the log, or an error where a part of it is too large.
+func (b *Batch) size() (int64, error) {
+	n := int64(0)
 	for i := range b.Entries {
 		e := &b.Entries[i]
 		if len(e.Key) > maxName || len(e.Stream) > maxName || len(e.Payload) > maxPayload {
-			return fmt.Errorf("%w: entry %d: key %d, stream %d, payload %d bytes", ErrTooLarge, i, len(e.Key), len(e.Stream), len(e.Payload))
+			return 0, fmt.Errorf("%w: entry %d: key %d, stream %d, payload %d bytes", ErrTooLarge, i, len(e.Key), len(e.Stream), len(e.Payload))
 		}
+		n += align8(int64(recHeaderSize + len(e.Key) + len(e.Stream) + len(e.Payload)))
+	}
+	n += recHeaderSize + commitFixed
+	for i := range b.Cursors {
+		c := &b.Cursors[i]
+		if len(c.Key) > maxName || len(c.Value) > maxPayload {
+			return 0, fmt.Errorf("%w: cursor %d: key %d, value %d bytes", ErrTooLarge, i, len(c.Key), len(c.Value))
+		}
+		n += int64(deltaFixed + len(c.Key) + len(c.Value))
+	}
+	return align8(n), nil
+}
+
+func (r *request) encode(b *Batch) {
+	for i := range b.Entries {
+		e := &b.Entries[i]
 		h := recHeader{kind: kindEntry, payloadCRC: checksum(e.Payload)}
 		if e.Held {
 			h.flags = flagHeld
@@ -86,14 +109,10 @@ func (r *request) encode(b *Batch) error {
 	r.entries, r.fresh = len(b.Entries), len(b.Entries)
 	for i := range b.Cursors {
 		c := &b.Cursors[i]
-		if len(c.Key) > maxName || len(c.Value) > maxPayload {
-			return fmt.Errorf("%w: cursor %d: key %d, value %d bytes", ErrTooLarge, i, len(c.Key), len(c.Value))
-		}
 		r.grow += int64(deltaFixed + len(c.Key) + len(c.Value))
 	}
 	r.deltas = b.Cursors
 	r.commitRecord()
-	return nil
 }
 
 func (r *request) initialState(i int, st byte) {
@@ -613,18 +632,32 @@ func (o *Outbox) refused(r *request, err error) error {
 func (o *Outbox) useReserve(r *request) bool {
 	o.growMu.Lock()
 	defer o.growMu.Unlock()
+	return o.shrinkReserve(int64(len(r.buf)), true)
+}
+
+// lendReserve gives the disk room for a file of n bytes, if the reserve has so much.
+func (o *Outbox) lendReserve(n int64) bool {
+	o.growMu.Lock()
+	defer o.growMu.Unlock()
+	return o.shrinkReserve(n, false)
+}
+
+// shrinkReserve gives back what n bytes need; with some, less will do. Caller holds
+// o.growMu.
+func (o *Outbox) shrinkReserve(n int64, some bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.reserve == 0 {
+	// In whole pages, and one more for the end of the file that grows.
+	left := o.reserve - (n/pageSize+2)*pageSize
+	if o.reserve == 0 || left < 0 && !some {
 		return false
 	}
+	left = max(left, 0)
 	f, err := o.fs.OpenFile(filepath.Join(o.dir, "reserve"), os.O_RDWR, 0o600)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	// In whole pages, and one more for the end of the file that grows.
-	left := max(o.reserve-(int64(len(r.buf))/pageSize+2)*pageSize, 0)
 	if err := f.Truncate(left); err != nil {
 		return false
 	}

@@ -116,7 +116,7 @@ type Outbox struct {
 // mended is in [Outbox.Recovery].
 func Open(dir string, opts Options) (*Outbox, error) {
 	o := newOutbox(dir, opts)
-	if err := o.fs.MkdirAll(dir, 0o700); err != nil {
+	if err := o.makeDir(); err != nil {
 		return nil, fmt.Errorf("outbox: make directory: %w", err)
 	}
 	host, _ := os.Hostname()
@@ -145,6 +145,27 @@ func Open(dir string, opts Options) (*Outbox, error) {
 		return nil, errors.Join(err, unlock())
 	}
 	return o, nil
+}
+
+// makeDir makes the directory, and what is new of its path durable.
+func (o *Outbox) makeDir() error {
+	var parents []string
+	for d := filepath.Clean(o.dir); ; d = filepath.Dir(d) {
+		if _, err := o.fs.ReadDir(d); !errors.Is(err, os.ErrNotExist) || d == filepath.Dir(d) {
+			break
+		}
+		parents = append(parents, filepath.Dir(d))
+	}
+	if err := o.fs.MkdirAll(o.dir, 0o700); err != nil {
+		return err
+	}
+	for _, d := range parents {
+		// One that may be written and not be read cannot be synced.
+		if err := o.fs.SyncDir(d); err != nil && !errors.Is(err, os.ErrPermission) {
+			return err
+		}
+	}
+	return nil
 }
 
 func newOutbox(dir string, opts Options) *Outbox {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -511,6 +512,18 @@ func TestLeaseWaitsForACommitAndForItsContext(t *testing.T) {
 	b.Close()
 	if err := <-done; !errors.Is(err, outbox.ErrClosed) {
 		t.Fatal(err)
+	}
+}
+
+func TestABatchThatThe32BitsOfItsPlacesCannotHoldIsRefused(t *testing.T) {
+	b := open(t, "/box", outbox.Options{FS: faultfs.New()})
+	shared := make([]byte, 64<<20)
+	entries := outbox.Batch{Entries: slices.Repeat([]outbox.Entry{{Payload: shared}}, 70)}
+	cursors := outbox.Batch{Cursors: slices.Repeat([]outbox.Cursor{{Key: "c", Value: shared}}, 70)}
+	for _, batch := range []*outbox.Batch{&entries, &cursors} {
+		if _, err := b.Commit(ctx, batch); !errors.Is(err, outbox.ErrTooLarge) {
+			t.Error(err)
+		}
 	}
 }
 

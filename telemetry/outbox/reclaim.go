@@ -359,46 +359,71 @@ func (o *Outbox) waste() int64 {
 	return n
 }
 
-// rewriteSome replaces runs of mergeable neighbours by one segment each.
+// rewriteSome replaces runs of mergeable neighbours by one segment each. On a full disk
+// the reserve lends the room for it: entries that wait for room themselves, as the drafts of
+// summaries do, would otherwise keep all of the disk for ever.
 func (o *Outbox) rewriteSome() error {
+	var full error // of a run that there was no room for
+	limit := o.segmentSize / 4
 	for from := uint64(0); ; {
 		o.mu.Lock()
 		if o.closed {
 			o.mu.Unlock()
 			return nil
 		}
-		run := o.nextRun(from)
+		run := o.nextRun(from, limit)
 		if len(run) == 0 {
 			o.mu.Unlock()
-			return nil
+			return full
 		}
-		from = run[len(run)-1].last + 1
+		next, need := run[len(run)-1].last+1, imageSize(run)
 		err := o.rewrite(run)
 		o.mu.Unlock()
-		if err != nil {
+		switch {
+		case err == nil:
+		case !noSpace(err):
 			return err
+		case o.lendReserve(need):
+			continue
+		case limit > o.segmentSize/16:
+			limit = o.segmentSize / 16 // the reserve is twice as much
+			continue
+		default:
+			full = err // what another run gives back may be enough
 		}
+		from = next
 	}
 }
 
-// nextRun returns neighbours of which rewriting gives back at least a quarter.
-func (o *Outbox) nextRun(from uint64) []*segment {
+// imageSize is about what rewriting a run writes.
+func imageSize(run []*segment) int64 {
+	var live int64
+	entries := uint32(0)
+	for _, s := range run {
+		live += s.live
+		entries += s.unsettled()
+	}
+	return dataStartFor(roundSlots(int64(entries))) + live
+}
+
+// nextRun returns neighbours of which rewriting gives back at least a quarter, and that have
+// up to limit bytes to keep.
+func (o *Outbox) nextRun(from uint64, limit int64) []*segment {
 	for i := 0; i < len(o.segs); i++ {
 		if o.segs[i].num < from {
 			continue
 		}
 		var live, size int64
-		entries, j := uint32(0), i
-		for ; j < len(o.segs) && o.mergeable(o.segs[j]) && live+o.segs[j].live <= o.segmentSize/4; j++ {
+		j := i
+		for ; j < len(o.segs) && o.mergeable(o.segs[j]) && live+o.segs[j].live <= limit; j++ {
 			live += o.segs[j].live
 			size += o.segs[j].end
-			entries += o.segs[j].unsettled()
 		}
 		if j == i {
 			continue
 		}
-		if after := dataStartFor(roundSlots(int64(entries))) + live; after < size-size/4 {
-			return append([]*segment(nil), o.segs[i:j]...)
+		if run := o.segs[i:j]; imageSize(run) < size-size/4 {
+			return append([]*segment(nil), run...)
 		}
 		i = j - 1
 	}

@@ -178,3 +178,76 @@ func TestADiskOfOneSegmentHasRoomAgainOnceItIsDrained(t *testing.T) {
 	}
 	b.Close()
 }
+
+// Entries that wait for room themselves, as the drafts of summaries do, must not keep
+// the room that all others have given back.
+func TestAFewEntriesOfEachSegmentDoNotKeepAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
+		t.Skipf("needs root to mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	b := open(t, filepath.Join(dir, "box"), outbox.Options{SegmentSize: 256 << 10})
+	t.Cleanup(func() { b.Close() })
+	next := 0
+	for ; ; next++ {
+		if _, err := b.Commit(ctx, &outbox.Batch{Entries: []outbox.Entry{entry(next, 3000)}}); errors.Is(err, outbox.ErrFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Create(filepath.Join(dir, "ballast")) // not a byte left
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	f.Close()
+
+	var leases []*outbox.Lease
+	for {
+		l, err := b.TryLease(outbox.Limits{Records: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l == nil {
+			break
+		}
+		leases = append(leases, l)
+		for _, e := range l.Entries() {
+			if keyNumber(t, e.Key)%40 == 0 {
+				continue
+			}
+			if err := l.Ack(e.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, l := range leases {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := int(b.Stats().Pending)
+	if kept < 10 || kept > next/5 {
+		t.Fatalf("%d of %d entries are kept", kept, next)
+	}
+	c, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := b.WaitRoom(c); err != nil {
+		t.Fatalf("%d entries of %d keep the whole disk: %v\n%+v", kept, next, err, b.Stats())
+	}
+	if _, err := b.Commit(ctx, &outbox.Batch{Entries: []outbox.Entry{entry(next, 3000)}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := drain(t, b, 3000, outbox.Limits{}); len(got) != kept+1 {
+		t.Fatalf("%d entries came, want %d", len(got), kept+1)
+	}
+	checkSums(t, b.Stats())
+}
