@@ -210,6 +210,9 @@ func (k *keeper) remove(t *target, ended bool) {
 	t.gone, t.ended = true, ended
 	k.unqueue(t)
 	delete(k.targets, t.path)
+	if dir := filepath.Dir(t.path); k.slots[dir] == t.path {
+		delete(k.slots, dir)
+	}
 	delete(k.awake, t)
 	if k.byID[t.id] == t {
 		delete(k.byID, t.id)

@@ -291,8 +291,8 @@ func TestAnotherFileOfTheSessionTakesThePlaceOfTheFirst(t *testing.T) {
 		t.Errorf("%d ledgers", all)
 	}
 	k.forget(compressed.Path)
-	if all, _ := k.counts(); all != 0 {
-		t.Errorf("%d ledgers after the last one was removed", all)
+	if all, _ := k.counts(); all != 0 || len(k.slots) != 0 {
+		t.Errorf("%d ledgers and %v after the last one was removed", all, k.slots)
 	}
 }
 
