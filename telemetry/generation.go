@@ -167,7 +167,7 @@ func (s *Session) succeed(ctx context.Context, p *Progress) error {
 		s.batch.add(draft)
 		old.span = old.span.next()
 	}
-	if old.next > 0 && (s.c.cfg.Mode == Full || old.outcomes.Exported > 0) {
+	if old.next > 0 && (s.c.cfg.Mode == Full || old.opened || old.outcomes.Exported > 0) {
 		if err := s.tellGeneration(ctx, gen); err != nil {
 			return err
 		}

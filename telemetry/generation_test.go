@@ -151,6 +151,44 @@ func firstDifference(a, b []string) string {
 	return "the shorter one is the beginning of the other"
 }
 
+// Each move is told of, also under FeedbackOnly, and also where nothing went out in
+// the format that is left: something of the session has.
+func TestEachGenerationIsToldOf(t *testing.T) {
+	lines := slices.DeleteFunc(turn(1), func(line string) bool { return strings.HasPrefix(line, "assistant/chunk") })
+	for _, mode := range []Mode{Full, FeedbackOnly} {
+		for _, feedback := range []bool{true, false} {
+			o := newModelOutbox()
+			c := testCapture(t, o, func(c *Config) { c.Attest, c.Mode = true, mode })
+			all := lines
+			if feedback {
+				all = append(slices.Clone(lines), "feedback/record {}")
+			}
+			for version := range 3 {
+				src := ledger("s", all...)
+				src.header.Version = version
+				s := c.Session(src, SessionOptions{})
+				if p := pull(t, s); p.Next != int64(len(all)) && (feedback || mode == Full) {
+					t.Fatalf("version %d: next %d", version, p.Next)
+				}
+				s.Close()
+			}
+			want := 2
+			if mode == FeedbackOnly && !feedback {
+				want = 0
+			}
+			got := 0
+			for _, r := range o.records(t) {
+				if r.Op == OpGeneration {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("%v, feedback %v: %d records session.generation, want %d", mode, feedback, got, want)
+			}
+		}
+	}
+}
+
 func TestGenerationThatDoesNotFollowIsHeldUntilItIsAccepted(t *testing.T) {
 	o := newModelOutbox()
 	c := testCapture(t, o, nil)

@@ -788,6 +788,11 @@ func TestFindings(t *testing.T) {
 			b.attempts("1")
 			return nil
 		}},
+		{name: "an attempt under a policy that nobody has told of", want: []string{"altered"}, build: func(b *bridge) [][]byte {
+			b.attempt("1", policyB, `{"n":1}`)
+			b.attempts("1")
+			return nil
+		}},
 		{name: "an attempt with two bodies", want: []string{"altered"}, build: func(b *bridge) [][]byte {
 			b.attempt("1", policyA, `{"n":1}`)
 			b.attempt("1", policyA, `{"n":9}`)

@@ -477,11 +477,11 @@ func (a *Auditor) judgeAttempt(at *attested, got *attempt, say func(Kind, string
 		say(Withheld, ", is a marker")
 	case got.marker && len(a.told) > 1:
 		say(Withheld, ", is a marker; a later policy has withheld it")
-	case !got.marker && at.leaf != 0 && got.leaf == at.leaf:
+	case !got.marker && at.leaf != 0 && got.leaf == at.leaf && (got.policy == at.policy || a.told[got.policy]):
 	case !got.marker && at.leaf == 0 && at.outcome != telemetry.Withheld: // a body without a leaf
 	case got.policy != at.policy && a.told[got.policy]:
 		say(RedactedAgain, ", is under another policy than was attested; its body cannot be compared")
 	default:
-		say(Altered, ", has another body than was attested")
+		say(Altered, ", has another body, or policy, than was attested")
 	}
 }
