@@ -52,7 +52,7 @@ func (m *model) fold(ev *session.Event) session.Code {
 		switch {
 		case ev.Type == typeAssistant && m.version >= 2:
 			return session.CodeSourcesForbidden
-		case len(ev.SourceEventSeqs) == 0 && m.version >= 3:
+		case len(ev.SourceEventSeqs) == 0 && ev.Type != typeAssistant:
 			return session.CodeSourcesEmpty
 		case dup:
 			return session.CodeSourcesDuplicate

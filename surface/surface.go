@@ -45,7 +45,6 @@ type Surface struct {
 type rules struct {
 	d                *session.Dialect
 	assistantSources bool // assistant/message may carry sourceEventSeqs
-	emptySources     bool // sourceEventSeqs may be []
 	protectedHead    bool
 	toolRole         bool
 }
@@ -54,10 +53,8 @@ func rulesOf(d *session.Dialect) rules {
 	return rules{
 		d:                d,
 		assistantSources: d.AssistantSources(),
-		// The generation that came to protect the head came to refuse [] too.
-		emptySources:  !d.ProtectsSystemHead(),
-		protectedHead: d.ProtectsSystemHead(),
-		toolRole:      d.ToolRoleResults(),
+		protectedHead:    d.ProtectsSystemHead(),
+		toolRole:         d.ToolRoleResults(),
 	}
 }
 
@@ -285,7 +282,7 @@ func (s *Surface) checkSources(ev *session.Event) (session.Code, string) {
 		return session.CodeSourcesForbidden, "an assistant/message embeds its stream and has no sourceEventSeqs"
 	}
 	if len(sources) == 0 {
-		if s.rules.emptySources {
+		if ev.Type == typeAssistant { // of an answer without a stream
 			return "", ""
 		}
 		return session.CodeSourcesEmpty, "sourceEventSeqs is empty"
