@@ -782,6 +782,9 @@ func (s *scan) decode(v *view) {
 		if b := s.newBuilder(); b.around(text, nextHidden, b.visible) {
 			s.derived(v, b)
 		}
+		if b := s.newBuilder(); b.around(text, nextFolded, b.fold) {
+			s.derived(v, b)
+		}
 	}
 	if bytes.IndexByte(text, '\\') >= 0 {
 		if b := s.newBuilder(); b.around(text, nextBackslash, b.unescape) {

@@ -452,6 +452,93 @@ func entity(text []byte) (rune, int) {
 	return r, i + 1
 }
 
+// folded returns the ASCII character that a full width form, a space of some
+// width or a dash at the start of text stands for, and its length; 0 for none.
+func folded(text []byte) (byte, int) {
+	if len(text) < 2 {
+		return 0, 0
+	}
+	switch text[0] {
+	case 0xc2:
+		if text[1] == 0xa0 {
+			return ' ', 2
+		}
+	case 0xe2:
+		if len(text) < 3 {
+			break
+		}
+		switch c := text[2]; {
+		case text[1] == 0x80 && (c <= 0x8a || c == 0xaf), text[1] == 0x81 && c == 0x9f:
+			return ' ', 3
+		case text[1] == 0x80 && 0x90 <= c && c <= 0x95, text[1] == 0x88 && c == 0x92:
+			return '-', 3
+		}
+	case 0xe3:
+		if len(text) >= 3 && text[1] == 0x80 && text[2] == 0x80 {
+			return ' ', 3
+		}
+	case 0xef:
+		if len(text) < 3 {
+			break
+		}
+		switch c := text[2]; {
+		case text[1] == 0xbc && 0x81 <= c:
+			return c - 0x80 + 0x20, 3
+		case text[1] == 0xbd && c <= 0x9e:
+			return c - 0x80 + 0x60, 3
+		}
+	}
+	return 0, 0
+}
+
+// nextFolded finds a letter, a digit or an @ of full width, or a space or dash
+// beyond ASCII between digits. Punctuation of full width is that of Chinese
+// and Japanese, and needs no other reading.
+func nextFolded(text []byte, from int) int {
+	for i := from; i < len(text); {
+		if i+8 <= len(text) && binary.LittleEndian.Uint64(text[i:])&0x8080808080808080 == 0 {
+			i += 8
+			continue
+		}
+		if text[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
+		c, n := folded(text[i:])
+		if n > 0 && (base64Class[c] == 1 || c == '@' ||
+			(c == ' ' || c == '-') && i > 0 && digit(text[i-1]) && i+n < len(text) && (digit(text[i+n]) || text[i+n] == '(')) {
+			return i
+		}
+		for i++; i < len(text) && text[i]&0xc0 == 0x80; i++ {
+		}
+	}
+	return -1
+}
+
+// fold replaces what folded knows.
+func (b *builder) fold(text []byte, raw int) bool {
+	found := false
+	last := 0
+	for i := 0; i < len(text); {
+		if text[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
+		c, n := folded(text[i:])
+		if n == 0 {
+			i++
+			continue
+		}
+		b.literal(text[last:i], raw+last)
+		b.unit([]byte{c}, raw+i, n)
+		found = true
+		i += n
+		last = i
+	}
+	b.literal(text[last:], raw+last)
+	return found
+}
+
 // mayHide is set for bytes that start an invisible sequence or are one.
 var mayHide = [256]bool{0x00: true, 0x1b: true, 0xc2: true, 0xcd: true, 0xd8: true, 0xe1: true, 0xe2: true, 0xe3: true, 0xef: true, 0xf0: true, 0xf3: true}
 

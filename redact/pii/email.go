@@ -190,6 +190,16 @@ func fileName(tld []byte) bool {
 func findHome(c *redact.Candidate) {
 	text, end := c.Text(), c.End()
 	start := c.Start()
+	if text[end-1] == '-' { // .claude/projects/-home-jane-src: a path made a name
+		b := end
+		for b < len(text) && b-end < 64 && (alnum(text[b]) || text[b] == '.' || text[b] == '_') {
+			b++
+		}
+		if name := text[end:b]; len(name) > 1 && text[start+2] != 'u' && text[start+2] != 'H' && !generic[string(bytes.ToLower(name))] {
+			c.Emit(end, b)
+		}
+		return
+	}
 	if text[start] == '/' && start > 0 && (alnum(text[start-1]) || text[start-1] == '_' || text[start-1] == '-' || text[start-1] == '.' || text[start-1] == ')' || text[start-1] == '}' || text[start-1] == ']') {
 		// The path goes on before: /var/home/jane, /mnt/c/Users/jane and file URLs
 		// count, https://host/users/jane and api/users/1 do not.

@@ -11,6 +11,7 @@ import (
 func loose(text []byte, a, b int) bool {
 	if a > 0 {
 		switch p := text[a-1]; {
+		case p == 'B' && a > 1 && text[a-2] == '%' && b < len(text) && text[b] == '^': // the first track of a card
 		case alnum(p), p == '_', p == '$' || p == '#' && b-a < 12:
 			return false
 		case p == '.' || p == '-' || p == '/':
@@ -214,6 +215,17 @@ func findSSN(c *redact.Candidate) {
 			return
 		}
 	}
+}
+
+func ssnKey(name []byte) int {
+	if word(name, len(name), ssnWords) {
+		return 1
+	}
+	return 0
+}
+
+func ssnValue(_ int, v []byte, _ bool) (int, int, bool) {
+	return 0, len(v), len(v) == 9 && digits(v) && redact.SSN(v)
 }
 
 func phoneLike(text []byte, a, b int) bool { return a > 0 && text[a-1] == '+' }

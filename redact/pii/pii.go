@@ -16,7 +16,7 @@ import (
 const Name = "builtin:pii"
 
 // version goes up when the rules change: it is part of the policy hash.
-const version = 4
+const version = 5
 
 var build = sync.OnceValue(func() *redact.Policy {
 	rs := []redact.Rule{
@@ -24,9 +24,9 @@ var build = sync.OnceValue(func() *redact.Policy {
 		{ID: "pii-phone", Description: "A telephone number: E.164, or a national form with a word that says so.", Numbers: true, Find: findPhone, Key: phoneKey, Accept: phoneValue},
 		{ID: "pii-card", Description: "A payment card number: issuer, length and Luhn digit.", Numbers: true, Digits: 12, Find: findCard},
 		{ID: "pii-iban", Description: "An IBAN with the right length and checksum.", Numbers: true, Digits: 10, Runs: true, Find: findIBAN},
-		{ID: "pii-us-ssn", Description: "A US social security number in its usual form, or with a word that says so.", Numbers: true, Digits: 9, Find: findSSN},
+		{ID: "pii-us-ssn", Description: "A US social security number in its usual form, or with a word that says so.", Numbers: true, Digits: 9, Find: findSSN, Key: ssnKey, Accept: ssnValue},
 		{ID: "pii-url-userinfo", Description: "The password in a URL's authority.", Literals: []string{"://"}, Find: shape.UserInfo},
-		{ID: "pii-home", Description: "The user's segment in the path of a home directory.", Literals: []string{"/home/", "/users/", `\users\`, `\home\`, "/documents and settings/", `\documents and settings\`}, Find: findHome},
+		{ID: "pii-home", Description: "The user's segment in the path of a home directory.", Literals: []string{"/home/", "/users/", `\users\`, `\home\`, "/-home-", "/-users-", "/documents and settings/", `\documents and settings\`}, Find: findHome},
 		{ID: "pii-cn-id", Description: "A Chinese resident identity number with its check character, where a word says so.", Numbers: true, Digits: 17, Find: findNamedChineseID, Key: chineseIDKey, Accept: chineseIDValue},
 		{ID: "pii-cn-id-bare", OptIn: true, Description: "A Chinese resident identity number with its check character, anywhere.", Numbers: true, Digits: 17, Find: findChineseID},
 		{ID: "pii-ipv4", OptIn: true, Description: "An IPv4 address.", Literals: []string{"."}, Find: findIPv4},

@@ -76,29 +76,37 @@ func engine(t *testing.T) *redact.Engine {
 func TestTexts(t *testing.T) {
 	e := engine(t)
 	for in, want := range map[string]string{
-		"mail jane.doe+x@example.co.uk, please":                "mail [REDACTED:pii-email], please",
-		"张伟 <zhang.wei@example.cn>":                            "张伟 <[REDACTED:pii-email]>",
-		"git@github.com:org/repo.git react@18.2.0 logo@2x.png": "git@github.com:org/repo.git react@18.2.0 logo@2x.png",
-		"call +1 (555) 010-0199.":                              "call [REDACTED:pii-phone].",
-		"Tel: 030 23125 680":                                   "Tel: [REDACTED:pii-phone]",
-		"+86 138 0000 0000 now":                                "[REDACTED:pii-phone] now",
-		"x tél. 01 23 45 67 89 y":                              "x tél. [REDACTED:pii-phone] y",
-		"+33 1 23 45 67 89":                                    "[REDACTED:pii-phone]",
-		"080-0000-7012":                                        "[REDACTED:pii-phone]",
-		"build 744-9020.54 runtime v7.4.11701.325 2026-05-25":  "build 744-9020.54 runtime v7.4.11701.325 2026-05-25",
-		"at 1748503543012 took 128ms":                          "at 1748503543012 took 128ms",
-		"12:30:45 +0200 offset":                                "12:30:45 +0200 offset",
-		"card 4242 4242 4242 4242 exp":                         "card [REDACTED:pii-card] exp",
-		"order 4242424242424241":                               "order 4242424242424241",
-		"GB82 WEST 1234 5698 7654 32.":                         "[REDACTED:pii-iban].",
-		"ssn 078-05-1120":                                      "ssn [REDACTED:pii-us-ssn]",
-		"id 11010519491231002X":                                "id 11010519491231002X",
-		"身份证11010519491231002X已":                               "身份证[REDACTED:pii-cn-id]已",
-		"/home/jane.doe/x /Users/jane/y /home/runner/z":        "/home/[REDACTED:pii-home]/x /Users/[REDACTED:pii-home]/y /home/runner/z",
-		`C:\Users\Jane Doe\x`:                                  `C:\Users\[REDACTED:pii-home]\x`,
-		"https://api.example.com/home/items/users/12":          "https://api.example.com/home/items/users/12",
-		"postgres://a:b4Cx@h/d":                                "postgres://a:[REDACTED:pii-url-userinfo]@h/d",
-		"ip 203.0.113.42, passport K559MRZJ0, born 06.10.1957": "ip 203.0.113.42, passport K559MRZJ0, born 06.10.1957",
+		"mail jane.doe+x@example.co.uk, please":                        "mail [REDACTED:pii-email], please",
+		"张伟 <zhang.wei@example.cn>":                                    "张伟 <[REDACTED:pii-email]>",
+		"git@github.com:org/repo.git react@18.2.0 logo@2x.png":         "git@github.com:org/repo.git react@18.2.0 logo@2x.png",
+		"call +1 (555) 010-0199.":                                      "call [REDACTED:pii-phone].",
+		"Tel: 030 23125 680":                                           "Tel: [REDACTED:pii-phone]",
+		"card 4111\u00a01111\u00a01111\u00a01111, 5555–5555–5555–4444": "card [REDACTED:pii-card], [REDACTED:pii-card]",
+		"卡号：４１１１１１１１１１１１１１１１。":                                         "卡号：[REDACTED:pii-card]。",
+		"DE89\u202f3704\u202f0044\u202f0532\u202f0130\u202f00":         "[REDACTED:pii-iban]",
+		"+1\u00a0(555)\u00a0010‑0199, jane＠example.com":                "[REDACTED:pii-phone], [REDACTED:pii-email]",
+		"2020–2026, ２０２６年５月, 10\u00a0000 €":                            "2020–2026, ２０２６年５月, 10\u00a0000 €",
+		"%B4111111111111111^DOE/JANE^2912101?":                         "%B[REDACTED:pii-card]^DOE/JANE^2912101?",
+		"ls ~/.claude/projects/-home-jane-src /-Users-bob-x":           "ls ~/.claude/projects/-home-[REDACTED:pii-home]-src /-Users-[REDACTED:pii-home]-x",
+		"take/-home-runner-x the-users-x":                              "take/-home-runner-x the-users-x",
+		"+86 138 0000 0000 now":                                        "[REDACTED:pii-phone] now",
+		"x tél. 01 23 45 67 89 y":                                      "x tél. [REDACTED:pii-phone] y",
+		"+33 1 23 45 67 89":                                            "[REDACTED:pii-phone]",
+		"080-0000-7012":                                                "[REDACTED:pii-phone]",
+		"build 744-9020.54 runtime v7.4.11701.325 2026-05-25":          "build 744-9020.54 runtime v7.4.11701.325 2026-05-25",
+		"at 1748503543012 took 128ms":                                  "at 1748503543012 took 128ms",
+		"12:30:45 +0200 offset":                                        "12:30:45 +0200 offset",
+		"card 4242 4242 4242 4242 exp":                                 "card [REDACTED:pii-card] exp",
+		"order 4242424242424241":                                       "order 4242424242424241",
+		"GB82 WEST 1234 5698 7654 32.":                                 "[REDACTED:pii-iban].",
+		"ssn 078-05-1120":                                              "ssn [REDACTED:pii-us-ssn]",
+		"id 11010519491231002X":                                        "id 11010519491231002X",
+		"身份证11010519491231002X已":                                       "身份证[REDACTED:pii-cn-id]已",
+		"/home/jane.doe/x /Users/jane/y /home/runner/z":                "/home/[REDACTED:pii-home]/x /Users/[REDACTED:pii-home]/y /home/runner/z",
+		`C:\Users\Jane Doe\x`:                                          `C:\Users\[REDACTED:pii-home]\x`,
+		"https://api.example.com/home/items/users/12":                  "https://api.example.com/home/items/users/12",
+		"postgres://a:b4Cx@h/d":                                        "postgres://a:[REDACTED:pii-url-userinfo]@h/d",
+		"ip 203.0.113.42, passport K559MRZJ0, born 06.10.1957":         "ip 203.0.113.42, passport K559MRZJ0, born 06.10.1957",
 	} {
 		out, _, err := e.Text(nil, in)
 		if err != nil || string(out) != want {
@@ -120,5 +128,19 @@ func TestNumbersInJSONByTheirKeys(t *testing.T) {
 func TestOptInRulesAreOffByDefault(t *testing.T) {
 	if ids := strings.Join(engine(t).Rules(), " "); strings.Contains(ids, "ipv4") || !strings.Contains(ids, "pii-email") {
 		t.Error(ids)
+	}
+}
+
+func TestSocialSecurityNumbersUnderTheirKey(t *testing.T) {
+	e := engine(t)
+	for in, want := range map[string]string{
+		`{"ssn":"078051120","n":1}`:                                     `{"ssn":"[REDACTED:pii-us-ssn]","n":1}`,
+		`{"applicantSsn":219099999,"social_security_number":219099999}`: `{"applicantSsn":"[REDACTED:pii-us-ssn]","social_security_number":"[REDACTED:pii-us-ssn]"}`,
+		`{"ssn":"000123456","session":219099999}`:                       `{"ssn":"000123456","session":219099999}`,
+	} {
+		out, _, err := e.JSON(nil, []byte(in))
+		if err != nil || string(out) != want {
+			t.Errorf("%s: %s %v", in, out, err)
+		}
 	}
 }
