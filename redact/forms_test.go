@@ -46,7 +46,7 @@ func TestValuesAreFoundAroundWhatStandsBetweenThemAndTheirNames(t *testing.T) {
 		// On the next line.
 		"const apiKey =\n  '{M}';", "\"dbPassword\":\n    \"{P}\",", "api_key = (\n    \"{M}\"\n)", "os.environ.setdefault(\n    \"DB_PASSWORD\",\n    \"{P}\",\n)",
 		"./deploy --db-password \\\n  {P} \\\n  --json", "curl \\\n  -u jane:{P} \\\n  https://x.example",
-		"apiKey: !!str {M}",
+		"apiKey: !!str {M}", "api_keys:\n  - {M}\n  - \"{M}\"\n  - {M} \nport: 1", "     1\tpasswords:\n     2\t  - '{P}'\n     3\t  - {P}\n",
 		// In listings, diffs, quotes, logs.
 		"     1\tdb:\n     2\t  password: hunter\n     3\t  port: 1", "    1→db:\n    2→  password: hunter\n", "db.ini:2:password: hunter", "> db:\n>   password: hunter\n",
 		"    11\t- name: DB_PASSWORD\n    12\t  value: {P}\n", "+- name: API_KEY\n+  value: {M}", "k8s/a.yaml-3-  - name: API_KEY\nk8s/a.yaml-4-    value: {M}", "2026-01-02T10:00:00.1Z app-1  | - name: API_KEY\n2026-01-02T10:00:00.2Z app-1  |   value: {M}",
@@ -78,7 +78,7 @@ func TestWhatStandsNearANameStays(t *testing.T) {
 		"[\n  \"password\",\n  \"base64Format_227_x9\",\n  \"go/token\",\n  \"hash/adler32\"\n]", "# splituser('user[:passwd]@host[:port]') --> 'user[:passwd]', 'host[:port]'", "{Type: token.NotIndicator,\n  60\tValue:   \"0x_1A_2B_3C\"}",
 		"\"token\":\n  \"other2\": 1", "const token =\n  await getToken2();", "<td>password</td><td>string</td>", "<label>Password:</label> <input>", "| **password** | `string` | required |", "- **Password:** must not be empty",
 		"const token = process.env.TOKEN || \"\";", "const token = opts.token || 'missing';", "if (token === 'string2') {", "parser.add_argument(\"--password\", help=\"p4\", default=None)", "page.getByLabel('Password').fill(password)",
-		"     1\tpassword: ${DB_PASSWORD}\n     2\ttoken: string\n", "git config --global user.email", "token: !!str\n", "password: !!null null",
+		"tokens:\n  - word\n  - name: a2\n  - ${TOKEN_2}\n  - a sentence of 2\n", "auth:\n  - type: x2", "     1\tpassword: ${DB_PASSWORD}\n     2\ttoken: string\n", "git config --global user.email", "token: !!str\n", "password: !!null null",
 	} {
 		in := quoteJSON(map[string]any{"t": text})
 		if out := redactJSON(t, e, in); out != in {

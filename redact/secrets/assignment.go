@@ -373,6 +373,11 @@ func assigned(c *redact.Candidate, n *name) (start, end int, ok bool) {
 			}
 		}
 	}
+	if op == opColon {
+		if s, e, ok := yamlItems(c, j, n); ok {
+			return s, e, true
+		}
+	}
 	if s, e, ok := nextLineValue(text, j, n, op); ok {
 		return s, e, true
 	}

@@ -3,6 +3,7 @@ package secrets
 import (
 	"bytes"
 
+	"github.com/otel-bridge/otel-bridge/redact"
 	"github.com/otel-bridge/otel-bridge/redact/internal/shape"
 )
 
@@ -138,6 +139,42 @@ func nextLineValue(text []byte, j int, n *name, o op) (int, int, bool) {
 		return 0, 0, false // the next name
 	}
 	return s, e, plausibleQuoted(text[s:e], n, o)
+}
+
+// yamlItems takes the items of a list under a name, each on a line, and returns
+// the first.
+func yamlItems(c *redact.Candidate, j int, n *name) (start, end int, ok bool) {
+	text := c.Text()
+	i := lineBreak(text, j)
+	if i == 0 || text[j] == '\\' || text[j] == '(' {
+		return 0, 0, false
+	}
+	i = nextLine(text, j)
+	for k := 0; k < 256 && i < len(text); k++ {
+		item := run(text, margin(text, i), space)
+		if item+2 >= len(text) || text[item] != '-' || text[item+1] != ' ' {
+			break
+		}
+		s := run(text, item+1, space)
+		e := lineEnd(text, s)
+		if e > s+1 && (text[s] == '"' || text[s] == '\'') {
+			if qs, qe, quoted := quotedValue(text, s); quoted && qe < e {
+				s, e = qs, qe
+			}
+		}
+		if !c.Work(e - i) {
+			break
+		}
+		if v := text[s:e]; len(v) > 3 && len(v) < maxValue && bytes.IndexByte(v, ' ') < 0 && v[len(v)-1] != ':' && !call(v) && !word(v) && plausibleQuoted(v, n, opColon) {
+			if ok {
+				c.Emit(s, e)
+			} else {
+				start, end, ok = s, e, true
+			}
+		}
+		i = nextLine(text, e)
+	}
+	return start, end, ok
 }
 
 // firstArgument reports whether the first argument of a call begins at i.
