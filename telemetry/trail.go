@@ -40,6 +40,9 @@ func NewTrail(o Outbox, in *Installation, res *Resource, version string) *Trail 
 	return &Trail{o, &opsNumbers{outbox: o}, NewWaterfall(nil, nil), in, in.Mode, res, version, time.Now, nil}
 }
 
+// PublicKey is the key that the bridge's summaries are verified with.
+func (t *Trail) PublicKey() ed25519.PublicKey { return t.installation.PublicKey() }
+
 // Started says that the bridge runs: with which key it signs, under which policy
 // and mode, in which version and as which instance. The record is signed itself.
 // It waits for room until ctx ends.

@@ -71,6 +71,27 @@ func TestOperatorsHoldIsSaidToBeOne(t *testing.T) {
 	}
 }
 
+// Who asks the bridge itself for its key can pin it.
+func TestStatusTellsTheKeyOfSummaries(t *testing.T) {
+	r := newRig(t)
+	r.write(r.path("s"), head("s"), rows(0, 2))
+	r.start()
+	r.awaitEvents("s", 2)
+	var status struct {
+		PublicKey string `json:"public_key"`
+	}
+	if err := json.Unmarshal([]byte(r.operate("status", "--output", "json")), &status); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	if code, out, errs := command("audit", "--received", r.got, "--ledger", r.root, "--public-key", status.PublicKey); code != 0 || bytes.Contains(out, []byte("unpinned")) {
+		t.Errorf("exit code %d with key %q\n%s%s", code, status.PublicKey, out, errs)
+	}
+	if code, out, _ := command("audit", "--received", r.got, "--public-key", strings.Repeat("A", 43)+"="); code != 1 {
+		t.Errorf("exit code %d with another key\n%s", code, out)
+	}
+}
+
 // What an operator's mistyped command did not give up is not attested as discarded.
 func TestSummariesSayDiscardedOfWhatWasDiscarded(t *testing.T) {
 	r := newRig(t)

@@ -21,6 +21,7 @@ func (a *app) status() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status [--watch]",
 		Short: "Tell how a running sidecar is doing",
+		Long:  "Tell of a running sidecar: mode, policy, the key that its summaries are signed with, sessions, backlog, receiver.",
 		Args:  cobra.NoArgs,
 	}
 	flags := a.configFile(c).dataDirFlag()
@@ -65,11 +66,12 @@ func (a *app) printStatus(raw json.RawMessage) error {
 		receiver += "\n" + w
 	}
 	_, err := fmt.Fprintf(a.stdout, `mode %s, policy %s
+public key %s
 %d sessions, %d held
 %d events read: %d exported, %d withheld, %d elided, %d inherited, %d out of scope
 %d records committed: %d acked, %d pending, %d held, %d in quarantine, %d discarded
 receiver %s
-`, s.Mode, s.Policy, s.Sessions, s.Held, s.Events.Read, s.Events.Exported, s.Events.Withheld, s.Events.Elided, s.Events.Inherited, s.Events.OutOfScope,
+`, s.Mode, s.Policy, s.PublicKey, s.Sessions, s.Held, s.Events.Read, s.Events.Exported, s.Events.Withheld, s.Events.Elided, s.Events.Inherited, s.Events.OutOfScope,
 		s.Outbox.Committed, s.Outbox.Acked, s.Outbox.Pending, s.Outbox.Held, s.Outbox.Quarantined, s.Outbox.Discarded, receiver)
 	return err
 }

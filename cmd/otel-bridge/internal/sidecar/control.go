@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"sync"
 	"time"
@@ -49,13 +50,15 @@ func (g *generation) Session(ctx context.Context, req admin.SessionRequest) erro
 
 // Status is what `status` tells.
 type Status struct {
-	Mode     string             `json:"mode"`
-	Policy   string             `json:"policy"`
-	Sessions int                `json:"sessions"`
-	Held     int                `json:"held_sessions"`
-	Events   telemetry.Outcomes `json:"events"`
-	Outbox   admin.Stats        `json:"outbox"`
-	Receiver Receiver           `json:"receiver"`
+	Mode   string `json:"mode"`
+	Policy string `json:"policy"`
+	// PublicKey is what summaries are verified with, in base64, as bridge.started has it.
+	PublicKey string             `json:"public_key"`
+	Sessions  int                `json:"sessions"`
+	Held      int                `json:"held_sessions"`
+	Events    telemetry.Outcomes `json:"events"`
+	Outbox    admin.Stats        `json:"outbox"`
+	Receiver  Receiver           `json:"receiver"`
 }
 
 // Receiver is how the receiver is doing.
@@ -70,7 +73,10 @@ type Receiver struct {
 
 // Status tells of sessions, backlog and receiver.
 func (g *generation) Status(ctx context.Context) (any, error) {
-	s := Status{Mode: g.cfg.Mode.String(), Policy: g.p.Capture.Policy(), Events: g.p.Capture.Outcomes()}
+	s := Status{
+		Mode: g.cfg.Mode.String(), Policy: g.p.Capture.Policy(), Events: g.p.Capture.Outcomes(),
+		PublicKey: base64.StdEncoding.EncodeToString(g.p.Trail.PublicKey()),
+	}
 	s.Sessions, s.Held = g.p.keeper.counts()
 	err := admin.LookIntoOutbox(ctx, g.p.Outbox, admin.OutboxRequest{Op: admin.OutboxStatus}, func(v any) error {
 		s.Outbox = v.(admin.Stats)
