@@ -246,7 +246,8 @@ func (b *sealBatch) commit(ctx context.Context) error {
 	if len(b.entries) == 0 {
 		return nil // all were sealed before
 	}
-	batch := outbox.Batch{Entries: b.entries}
+	// The draft goes when its summary is there, and its segment with it.
+	batch := outbox.Batch{Entries: b.entries, Urgent: true}
 	for _, name := range b.order {
 		st := b.streams[name]
 		if st.moved {

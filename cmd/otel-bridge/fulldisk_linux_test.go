@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -78,4 +80,37 @@ func TestAnotherPolicyStartsOnAFullDisk(t *testing.T) {
 	r.poll("the change is told", func() bool { return r.ops("bridge.policy_changed", "") > 0 })
 	r.stop()
 	r.once("a", 200)
+}
+
+// A disk that was full goes on by itself when the receiver is there again, with nothing
+// else making room: what is left of each segment then are drafts of summaries, which need
+// room themselves.
+func TestAFullDiskGoesOnWhenTheReceiverIsBack(t *testing.T) {
+	r := newRig(t)
+	r.smallDisk("14")
+	down, err := receiverBehavior("503")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.srv.SetBehavior(down)
+	const sessions, last = 40, 639
+	text := strings.Repeat("w ", 500)
+	for i := range sessions {
+		var b strings.Builder
+		for seq := range last + 1 {
+			b.WriteString(row(seq, text))
+		}
+		name := fmt.Sprint("s", i)
+		r.write(r.path(name), head(name), b.String())
+	}
+	r.start()
+	r.awaitMetric("otel_bridge_outbox_full", 1)
+	r.srv.SetBehavior(accept)
+	for i := range sessions {
+		r.awaitEvents(fmt.Sprint("s", i), last)
+	}
+	r.awaitMetric(`otel_bridge_records{state="pending"}`, 0)
+	r.awaitMetric("otel_bridge_outbox_full", 0)
+	r.stop()
+	r.audit(r.root)
 }

@@ -33,6 +33,9 @@ type Cursor struct {
 type Batch struct {
 	Entries []Entry
 	Cursors []Cursor
+	// Urgent lets the batch pass the size limit and use the reserve of a full disk. It is for
+	// what has other entries settled: where these keep all of the disk nothing else makes room.
+	Urgent bool
 }
 
 // Options of Open. The zero value is fine.

@@ -20,6 +20,7 @@ type request struct {
 	deltas  []Cursor
 	grow    int64 // what the deltas add to the checkpoint at most
 	moves   []*leasedRef
+	urgent  bool
 
 	first ID
 	err   error
@@ -37,7 +38,7 @@ func (r *request) reset() {
 }
 
 // settling requests may use the reserve and pass the size limit.
-func (r *request) settling() bool { return r.moves != nil }
+func (r *request) settling() bool { return r.moves != nil || r.urgent }
 
 const maxGroup = 4 << 20
 
@@ -112,6 +113,7 @@ func (r *request) encode(b *Batch) {
 		r.grow += int64(deltaFixed + len(c.Key) + len(c.Value))
 	}
 	r.deltas = b.Cursors
+	r.urgent = b.Urgent
 	r.commitRecord()
 }
 
@@ -382,7 +384,7 @@ func (o *Outbox) prepare(r *request) error {
 	}
 	if room > o.ckptRoom {
 		// What a quarantine adds helps against damage only, and a checkpoint goes without it.
-		if err := o.growCheckpoint(room); err != nil && !(r.settling() && noSpace(err)) {
+		if err := o.growCheckpoint(room); err != nil && !(r.moves != nil && noSpace(err)) {
 			return err
 		}
 	}

@@ -14,7 +14,8 @@
 //
 // Settling writes in place, into space that was written when the segment was made, so that
 // a full disk cannot refuse it. A quarantine writes the entry anew, with why; when the disk
-// is full it uses a reserve (an eighth of a segment and the head of a new one).
+// is full it uses a reserve (an eighth of a segment and the head of a new one), as do a
+// [Batch] that is urgent and the rewriting of segments.
 //
 // Committed = Acked + Quarantined + Held + Discarded + Pending in [Outbox.Stats], always,
 // also after a crash.

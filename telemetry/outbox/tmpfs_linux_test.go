@@ -251,3 +251,51 @@ func TestAFewEntriesOfEachSegmentDoNotKeepAFullDisk(t *testing.T) {
 	}
 	checkSums(t, b.Stats())
 }
+
+func TestAnUrgentBatchHasTheReserve(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
+		t.Skipf("needs root to mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	b := open(t, filepath.Join(dir, "box"), outbox.Options{SegmentSize: 256 << 10})
+	t.Cleanup(func() { b.Close() })
+	next := 0
+	commit := func(urgent bool) error {
+		_, err := b.Commit(ctx, &outbox.Batch{Entries: []outbox.Entry{entry(next, 3000)}, Urgent: urgent})
+		if err == nil {
+			next++
+		}
+		return err
+	}
+	var err error
+	for err == nil {
+		err = commit(false)
+	}
+	if !errors.Is(err, outbox.ErrFull) {
+		t.Fatal(err)
+	}
+	urgent := 0
+	for ; commit(true) == nil; urgent++ {
+	}
+	// An eighth of a segment is 32 KiB, and some of it goes for whole pages.
+	if urgent < 4 || urgent > 20 {
+		t.Errorf("%d entries went into the reserve", urgent)
+	}
+	if err := commit(true); !errors.Is(err, outbox.ErrFull) {
+		t.Error(err)
+	}
+	if got := drain(t, b, 3000, outbox.Limits{}); len(got) != next {
+		t.Errorf("%d entries of %d came", len(got), next)
+	}
+	if err := b.WaitRoom(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := commit(false); err != nil {
+		t.Error(err)
+	}
+}
