@@ -91,7 +91,7 @@ func TestColumnsOfTablesAreFound(t *testing.T) {
 	e := builtin(t)
 	for _, text := range []string{
 		"id,username,password\n1,jane,{P}\n2,joe,{P}\n", "username,password\r\njane,{P}\r\n", "\"user\",\"api_key\"\n\"a, b\",\"{M}\"", "name;passwort;rolle\na;{P};b", "username\tpassword\njane\t{P}",
-		" id | name | password\n----+------+---------\n  1 | x    | {P}\n(1 row)", "+----+-----------+\n| id | password  |\n+----+-----------+\n|  1 | {P} |\n+----+-----------+", "| id | name | Password |\n|---:|------|----------|\n| 1 | x | `{P}` |", "     1\tname,token\n     2\tx,{M}\n", "+name,token\n+x,{M}\n",
+		" id | name | password\n----+------+---------\n  1 | x    | {P}\n(1 row)", "+----+-----------+\n| id | password  |\n+----+-----------+\n|  1 | {P} |\n+----+-----------+", "| id | name | Password |\n|---:|------|----------|\n| 1 | x | `{P}` |", "     1\tname,token\n     2\tx,{M}\n", "+name,token\n+x,{M}\n", "name,value\nDB_PASSWORD,{P}\nMODE,dev\n", "API_KEY;{M}\r\n",
 		"COPY public.users (id, name, password) FROM stdin;\n1\tx\t{P}\n2\ty\t{P}\n\\.\n", "CREATE USER x IDENTIFIED WITH mysql_native_password BY '{P}';",
 		"Content-Disposition: form-data; name=\"password\"\r\n\r\n{P}\r\n--b", "array(1) {\n  [\"DB_PASSWORD\"]=>\n  string(12) \"{P}\"\n}", "SSHPASS={P} sshpass -e ssh h",
 	} {
@@ -102,7 +102,7 @@ func TestColumnsOfTablesAreFound(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"import (\n\tUser,\n\tPassword,\n\tToken_128_CBC_SHA,\n)", "  user, password = a1\n  base64_9x, b2\n", "case strfmt.Password, *strfmt.Password:\n\tx\ncase strfmt.UUID3, *strfmt.UUID3:", "name,tokens\nx,123456\ny,99", "model,token\ngpt,word\n",
+		"import (\n\tUser,\n\tPassword,\n\tToken_128_CBC_SHA,\n)", "  user, password = a1\n  base64_9x, b2\n", "case strfmt.Password, *strfmt.Password:\n\tx\ncase strfmt.UUID3, *strfmt.UUID3:", "name,tokens\nx,123456\ny,99", "PASSWORD,string\nTOKEN,max_tokens_128\nA_TOKEN,\nSECRET,128", "model,token\ngpt,word\n",
 		"| field | password |\n|---|---|\n| type | string |\n| min | 12 |", "attribute = token\nvalue = token | quoted-string\n", "// reads (role, secret) from stdin\n// a\tSTS2b\n", "| Option | Token |\n|---|---|\n| a | `max_tokens` |",
 	} {
 		in := quoteJSON(map[string]any{"t": text})

@@ -134,6 +134,10 @@ func findAssignment(c *redact.Candidate) {
 	}
 	if !ok {
 		if column && (n.class == passwordKey || n.class == tokenKey) {
+			if s, e, ok := rowValue(text, &n, border); ok {
+				c.Emit(s, e)
+				return
+			}
 			findColumn(c, &n, border)
 		}
 		return

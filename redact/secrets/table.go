@@ -118,6 +118,22 @@ func rowStart(text []byte, i int, sep byte) int {
 	return run(text, i, space)
 }
 
+// rowValue takes V of a row NAME,V.
+func rowValue(text []byte, n *name, sep byte) (int, int, bool) {
+	if !n.upper || sep == '|' || n.end >= len(text) || text[n.end] != sep || !beginsLine(text, n.start) {
+		return 0, 0, false
+	}
+	s, e := n.end+1, n.end+1
+	for e < len(text) && text[e] > ' ' && text[e] != sep && text[e] != '"' && e-s < maxValue && !escapeStop(text, e) {
+		e++
+	}
+	if e < len(text) && text[e] != sep && text[e] != '\n' && text[e] != '\r' {
+		return 0, 0, false
+	}
+	v := head(text[s:e])
+	return s, e, unlikeWords(v) || len(v) >= 16 && secretish(v) && !codeWord(v) && !shape.Placeholder(v)
+}
+
 // cellBorder says what stands between the cells of a line in which the name is
 // one: a comma, a semicolon, a tab or a bar.
 func cellBorder(text []byte, n *name) (byte, bool) {
