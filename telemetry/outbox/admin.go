@@ -86,7 +86,9 @@ func (o *Outbox) scanSegment(s *segment, f File, end int64, states []byte, paylo
 	lost := func(d Damage) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.markDamaged(s, d)
+		if o.notYet(s, src.err) == nil {
+			o.markDamaged(s, d)
+		}
 		shut = o.shut
 	}
 	walk(src, o.salt, s.num, s.dataStart, end, func(h *recHeader, k, name []byte) bool {

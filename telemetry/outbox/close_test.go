@@ -17,7 +17,7 @@ import (
 type hookFS struct {
 	*faultfs.FS
 	open, rename, sync, list func(name string) error
-	read                     func(n int)
+	read                     func(off int64, n int) error
 	mkdir                    func()
 	syncedDirs               []string
 }
@@ -82,7 +82,9 @@ func (f *hookFile) Sync() error {
 
 func (f *hookFile) ReadAt(p []byte, off int64) (int, error) {
 	if f.fs.read != nil {
-		f.fs.read(len(p))
+		if err := f.fs.read(off, len(p)); err != nil {
+			return 0, err
+		}
 	}
 	return f.File.ReadAt(p, off)
 }
@@ -96,12 +98,13 @@ func TestCloseWhileALeaseIsReadIsNoCrashAndNoDamage(t *testing.T) {
 	}
 	// Headers are read in small pieces; several payloads at once are a lease's.
 	var once atomic.Bool
-	fs.read = func(n int) {
+	fs.read = func(_ int64, n int) error {
 		if n > 20<<10 && once.CompareAndSwap(false, true) {
 			if err := b.Close(); err != nil {
 				t.Error(err)
 			}
 		}
+		return nil
 	}
 	l, err := b.TryLease(outbox.Limits{})
 	if l != nil || !errors.Is(err, outbox.ErrClosed) || !once.Load() {

@@ -195,7 +195,9 @@ func (o *Outbox) scanOn(s *segment, want int, bytes int64) error {
 		w.rd.reset(f, s.end)
 		w.rdSeg = s
 	}
-	lost := func(d Damage) { o.markDamaged(s, d) }
+	var missing []Damage
+	lost := func(d Damage) { missing = append(missing, d) }
+	w.rd.err = nil
 	w.off = walk(&w.rd, o.salt, s.num, w.off, s.end, func(h *recHeader, _, name []byte) bool {
 		if w.n >= want || w.bytes >= bytes {
 			return false
@@ -218,6 +220,15 @@ func (o *Outbox) scanOn(s *segment, want int, bytes int64) error {
 	})
 	if w.off >= s.end {
 		w.track.finish(s.entries, s.end, lost)
+	}
+	if len(missing) > 0 {
+		if err := o.notYet(s, w.rd.err); err != nil {
+			w.stale = true
+			return err
+		}
+	}
+	for _, d := range missing {
+		o.markDamaged(s, d)
 	}
 	return nil
 }
@@ -398,7 +409,7 @@ func (o *Outbox) TryLease(lim Limits) (*Lease, error) {
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
-		bad := l.read(refs)
+		bad, unread := l.read(refs)
 		o.mu.Lock()
 		for _, s := range pinned {
 			o.unpin(s)
@@ -406,6 +417,12 @@ func (o *Outbox) TryLease(lim Limits) (*Lease, error) {
 		if o.closed {
 			o.mu.Unlock()
 			return nil, ErrClosed // the files were closed under the reader
+		}
+		for r, why := range unread {
+			if err := o.notYet(r.seg, why); err != nil {
+				o.mu.Unlock()
+				return nil, errors.Join(err, l.Close())
+			}
 		}
 		for i, r := range bad {
 			o.drop(r)
@@ -466,8 +483,9 @@ func (s *span) at(off int64, n int) []byte {
 	return b[:min(n, len(b))]
 }
 
-// read loads and verifies the entries; those that do not verify are returned.
-func (l *Lease) read(refs []*leasedRef) (bad []*leasedRef) {
+// read loads and verifies the entries. It returns those that do not verify, and the errors of
+// those that could not be read.
+func (l *Lease) read(refs []*leasedRef) (bad []*leasedRef, errs map[*leasedRef]error) {
 	order := append([]*leasedRef(nil), refs...)
 	sort.Slice(order, func(i, j int) bool {
 		a, b := order[i], order[j]
@@ -498,7 +516,12 @@ func (l *Lease) read(refs []*leasedRef) (bad []*leasedRef) {
 			for _, r := range order {
 				if where[r] == i && r.off+int64(r.size) > s.from+int64(n) {
 					at := r.off - s.from
-					_, _ = s.seg.file.ReadAt(s.b[at:at+int64(r.size)], r.off)
+					if _, err := s.seg.file.ReadAt(s.b[at:at+int64(r.size)], r.off); unread(err) {
+						if errs == nil {
+							errs = map[*leasedRef]error{}
+						}
+						errs[r] = err
+					}
 				}
 			}
 		}
@@ -513,7 +536,7 @@ func (l *Lease) read(refs []*leasedRef) (bad []*leasedRef) {
 		}
 		l.entries = append(l.entries, e)
 	}
-	return bad
+	return bad, errs
 }
 
 func decodeLeased(src source, salt uint64, r *leasedRef) (Leased, bool) {

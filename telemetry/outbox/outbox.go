@@ -63,6 +63,7 @@ type Outbox struct {
 
 	// mu guards everything below. It is never held during a sync of the log.
 	mu      sync.Mutex
+	opened  bool       // Open has returned
 	closed  bool       // no new work
 	shut    bool       // no files any more
 	segs    []*segment // by number; active is the last when it is not nil
@@ -144,6 +145,7 @@ func Open(dir string, opts Options) (*Outbox, error) {
 		o.closeFiles()
 		return nil, errors.Join(err, unlock())
 	}
+	o.opened = true
 	return o, nil
 }
 

@@ -1,6 +1,9 @@
 package outbox
 
-import "io"
+import (
+	"errors"
+	"io"
+)
 
 const chunkSize = 256 << 10
 
@@ -12,6 +15,7 @@ type chunkReader struct {
 	buf  []byte
 	off  int64
 	read int64 // bytes read, for the report
+	err  error // why something could not be read
 }
 
 func (r *chunkReader) size() int64 { return r.end }
@@ -43,15 +47,21 @@ func (r *chunkReader) fill(off int64, n int) {
 	k, err := r.f.ReadAt(r.buf[:want], off)
 	if err != nil && int64(k) < int64(n) && want > int64(n) {
 		// A bad sector behind what is asked for must not hide it.
-		k, _ = r.f.ReadAt(r.buf[:n], off)
+		k, err = r.f.ReadAt(r.buf[:n], off)
+	}
+	if k < n && unread(err) {
+		r.err = err
 	}
 	r.buf = r.buf[:max(k, 0)]
 	r.read += int64(len(r.buf))
 }
 
+// unread reports whether an error says more than that the file ends.
+func unread(err error) bool { return err != nil && !errors.Is(err, io.EOF) }
+
 // reset forgets what was read, so that bytes written meanwhile are seen.
 func (r *chunkReader) reset(f io.ReaderAt, end int64) {
-	r.f, r.end, r.buf, r.off = f, end, r.buf[:0], 0
+	r.f, r.end, r.buf, r.off, r.err = f, end, r.buf[:0], 0, nil
 }
 
 // findRecord looks for the next genuine record header at or after off.

@@ -554,7 +554,8 @@ func (o *Outbox) copyLive(buf []byte, s, ns *segment, moved func(slot uint32, r 
 	}
 	src := &chunkReader{f: f, end: s.end}
 	track := newTrack(s.num)
-	lost := func(d Damage) { o.markDamaged(s, d) }
+	var missing []Damage
+	lost := func(d Damage) { missing = append(missing, d) }
 	want, kept := s.unsettled(), uint32(0)
 	var meta []byte
 	walk(src, o.salt, s.num, s.dataStart, s.end, func(h *recHeader, key, stream []byte) bool {
@@ -598,6 +599,14 @@ func (o *Outbox) copyLive(buf []byte, s, ns *segment, moved func(slot uint32, r 
 		return true
 	})
 	track.finish(s.entries, s.end, lost)
+	if len(missing) > 0 {
+		if err := o.notYet(s, src.err); err != nil {
+			return buf, err
+		}
+	}
+	for _, d := range missing {
+		o.markDamaged(s, d)
+	}
 	if kept != want || want != s.unsettled() {
 		return buf, errKept
 	}

@@ -612,7 +612,7 @@ func (l *loader) loadSegment(num uint64, lastOne bool) error {
 
 // loadStates counts a sealed segment from its state blocks alone.
 func (l *loader) loadStates(s *segment, f File) error {
-	a, bad := readStates(f, s, l.salt)
+	a, bad, _ := readStates(f, s, l.salt)
 	s.area = a
 	if l.mend {
 		if err := l.confirmStates(f, s); err != nil {
@@ -713,7 +713,7 @@ func (l *loader) scanTail(s *segment, f File, lastOne bool) error {
 	}
 	defer func() { l.recovery.ScannedBytes += t.src.read }()
 
-	a, bad := readStates(f, s, l.salt)
+	a, bad, _ := readStates(f, s, l.salt)
 	s.area, s.keepArea = a, !l.mend
 	if l.mend {
 		if err := l.confirmStates(f, s); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // segment is one file of the log. Its fields belong to Outbox.mu, except where said.
@@ -41,6 +42,9 @@ type segment struct {
 	// fails counts failed syncs. The kernel tells of lost writes once, so everybody with
 	// unsynced writes has to learn it from here.
 	fails uint64
+
+	// When it could not be read first and last, of late.
+	firstUnread, lastUnread time.Time
 
 	syncMu sync.Mutex // one sync at a time; holders may take Outbox.mu
 }
@@ -179,7 +183,14 @@ func (o *Outbox) states(s *segment) (*stateArea, error) {
 		return nil, err
 	}
 	var bad []int
-	s.area, bad = readStates(f, s, o.salt)
+	var why error
+	s.area, bad, why = readStates(f, s, o.salt)
+	if len(bad) > 0 {
+		if err := o.notYet(s, why); err != nil {
+			s.area = nil
+			return nil, err
+		}
+	}
 	if !o.readOnly() {
 		// What is read must be on disk before one copy is trusted to stand in for the other: a
 		// process that was killed may have left it in the page cache only.
@@ -232,15 +243,40 @@ func (o *Outbox) restoreStates(s *segment, f File, bad []int) {
 
 func (o *Outbox) readOnly() bool { return o.fileFlag == os.O_RDONLY }
 
-// readStates reads both copies; a block without a valid copy counts as never written.
-func readStates(f File, s *segment, salt uint64) (a *stateArea, bad []int) {
+// readPatience is how long a segment may be unreadable before that counts as damage: a disk
+// that is away for a while has lost nothing.
+const readPatience = 2 * time.Minute
+
+// notYet returns err, why s cannot be read, as long as that does not count as damage. At the
+// start it does at once, and for a view.
+func (o *Outbox) notYet(s *segment, err error) error {
+	if err == nil || !o.opened {
+		return nil
+	}
+	now := o.now()
+	if now.Sub(s.lastUnread) > 5*readPatience {
+		s.firstUnread = now
+	}
+	s.lastUnread = now
+	if now.Sub(s.firstUnread) >= readPatience {
+		return nil
+	}
+	return fmt.Errorf("outbox: read %s: %w", segName(s.num), err)
+}
+
+// readStates reads both copies; a block without a valid copy counts as never written. The
+// error says what could not be read.
+func readStates(f File, s *segment, salt uint64) (a *stateArea, bad []int, why error) {
 	slots := s.slots
 	area := int64(slots / slotsPerPage * pageSize)
 	raw := make([]byte, 2*area)
 	if n, err := f.ReadAt(raw, pageSize); err != nil && n < len(raw) {
 		// Read what can be read, block by block.
 		for i := range len(raw) / blockSize {
-			if k, _ := f.ReadAt(raw[i*blockSize:(i+1)*blockSize], pageSize+int64(i*blockSize)); k < blockSize {
+			if k, err := f.ReadAt(raw[i*blockSize:(i+1)*blockSize], pageSize+int64(i*blockSize)); k < blockSize {
+				if unread(err) {
+					why = err
+				}
 				for j := range blockSize {
 					raw[i*blockSize+j] = 0xFF
 				}
@@ -274,7 +310,7 @@ func readStates(f File, s *segment, salt uint64) (a *stateArea, bad []int) {
 			a.st[i] = stWritten
 		}
 	}
-	return a, bad
+	return a, bad, why
 }
 
 // confirmStates writes the newer copy of a block once more, the same bytes over themselves,
