@@ -83,7 +83,7 @@ var ErrNoRules = errors.New("redact: the policies have no rule, so that nothing 
 func New(o Options) (*Engine, error) {
 	e := &Engine{key: o.Key, limits: o.Limits, clean: &Report{}}
 	e.limits.defaults()
-	c := &composer{resolve: o.Resolve, index: map[string]int{}, seen: map[string]bool{}, enabled: map[string]bool{}}
+	c := &composer{resolve: o.Resolve, index: map[string]int{}, seen: map[string]bool{}, enabled: map[string]bool{}, off: map[string]bool{}}
 	for _, p := range o.Policies {
 		if err := c.add(p, 0); err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ type composer struct {
 	index    map[string]int
 	seen     map[string]bool
 	enabled  map[string]bool
-	disabled []string
+	off      map[string]bool
 	allow    []Allowlist
 	targeted []targetedAllow
 }
@@ -165,14 +165,19 @@ func (c *composer) add(p *Policy, depth int) error {
 		if _, ok := c.index[id]; !ok {
 			return fmt.Errorf("%w %s: disabledRules names %q, which no extended policy has", ErrPolicy, p.name, id)
 		}
-		c.disabled = append(c.disabled, id)
+		c.off[id] = true
 	}
 	for _, r := range p.rules {
 		if i, ok := c.index[r.ID]; ok {
+			if c.off[r.ID] && r.finds() { // as gitleaks: in place of the one that is disabled
+				c.rules[i] = composed{r, p.name}
+				delete(c.off, r.ID)
+				continue
+			}
 			c.rules[i].Rule = c.rules[i].merge(r)
 			continue
 		}
-		if r.Regex == "" && r.Find == nil && r.Key == nil && len(r.Keys) == 0 && len(r.Paths) == 0 && r.Path == "" && r.Within == nil {
+		if !r.finds() {
 			return ruleError(p.name, r.ID, errors.New("it has no regex, keys or paths, and changes no rule of an extended policy"))
 		}
 		c.index[r.ID] = len(c.rules)
@@ -219,10 +224,6 @@ func (c *composer) finish(e *Engine) error {
 		}
 		c.rules[i].Allowlists = append(append([]Allowlist(nil), c.rules[i].Allowlists...), t.list...)
 	}
-	off := map[string]bool{}
-	for _, id := range c.disabled {
-		off[id] = true
-	}
 	var digests []string
 	for i := range c.allow {
 		a, err := compileAllow(&c.allow[i])
@@ -236,7 +237,7 @@ func (c *composer) finish(e *Engine) error {
 	byID := map[string]*rule{}
 	var on []*composed
 	for i := range c.rules {
-		if r := &c.rules[i]; !off[r.ID] && (!r.OptIn || c.enabled[r.ID]) {
+		if r := &c.rules[i]; !c.off[r.ID] && (!r.OptIn || c.enabled[r.ID]) {
 			on = append(on, r)
 		}
 	}

@@ -42,3 +42,24 @@ keywords = ["foo-"]
 		}
 	}
 }
+
+// As with gitleaks a rule of one's own may have the id of one that is disabled.
+func TestOwnRuleStandsInThePlaceOfADisabledOne(t *testing.T) {
+	const pat = "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"
+	for own, want := range map[string]string{
+		"regex = 'MYPAT-\\d{6}'\nkeywords = ['mypat']": "[REDACTED:github-pat] token [REDACTED:bridge-vendor-token]",
+		"action = 'drop'": "MYPAT-123456 token [REDACTED:bridge-vendor-token]", // changes what is not there
+	} {
+		p, err := redact.ParsePolicy("own", []byte("[extend]\nuseDefault = true\ndisabledRules = ['github-pat']\n[[rules]]\nid = 'github-pat'\n"+own))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := redact.New(redact.Options{Policies: []*redact.Policy{p}, Resolve: resolve})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, _, err := e.Text(nil, "MYPAT-123456 token "+pat); err != nil || string(out) != want {
+			t.Errorf("%q: %s %v", own, out, err)
+		}
+	}
+}

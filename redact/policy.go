@@ -452,6 +452,11 @@ func (r *Rule) check() error {
 	return nil
 }
 
+// finds tells whether a rule says by itself what a match is.
+func (r *Rule) finds() bool {
+	return r.Regex != "" || r.Find != nil || r.Key != nil || len(r.Keys) > 0 || len(r.Paths) > 0 || r.Path != "" || r.Within != nil
+}
+
 // merge lays a later definition of the same rule over r, as gitleaks' extend
 // does: what the later one sets wins, lists are added.
 func (r Rule) merge(o Rule) Rule {
