@@ -141,10 +141,13 @@ func Open(dir string, opts Options) (*Outbox, error) {
 		return nil, e
 	}
 	o.unlock = unlock
+	patient := &patientFS{FS: o.fs, log: o.log, left: startPatience}
+	o.fs = patient
 	if err := o.load(false); err != nil {
 		o.closeFiles()
 		return nil, errors.Join(err, unlock())
 	}
+	o.fs, patient.left = patient.FS, 0
 	o.opened = true
 	return o, nil
 }

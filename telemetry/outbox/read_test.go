@@ -63,6 +63,47 @@ func TestADiskThatIsAwayForAMinuteIsNoDamage(t *testing.T) {
 	}
 }
 
+func TestAStartWaitsForADiskThatIsAway(t *testing.T) {
+	for name, away := range map[string]time.Duration{"for a moment": 10 * time.Second, "for good": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			for n := range 40 { // reads before it is
+				synctest.Test(t, func(t *testing.T) {
+					fs := &hookFS{FS: faultfs.New()}
+					o := outbox.Options{FS: fs, SegmentSize: 16 << 10}
+					b := open(t, "/box", o)
+					for i := range 8 {
+						commit(t, b, 10*i, 10, 1000)
+					}
+					fs.FS = fs.FS.Crash(faultfs.KeepNothing, nil)
+					began, reads := time.Now(), 0
+					fs.read = func(int64, int) error {
+						if reads++; reads > n && time.Since(began) < away {
+							return syscall.EIO
+						}
+						return nil
+					}
+					b, err := outbox.Open("/box", o)
+					if took := time.Since(began); took > time.Minute {
+						t.Errorf("%d: it took %v", n, took)
+					}
+					if err == nil {
+						defer b.Close()
+					}
+					if away > time.Minute {
+						return // started or not, it did not hang
+					}
+					if err != nil {
+						t.Fatalf("%d: %v", n, err)
+					}
+					if s := b.Stats(); s.Pending != 80 || s.Lost != 0 || b.Recovery().TornBytes != 0 {
+						t.Errorf("%d: %+v, %+v", n, s, b.Recovery())
+					}
+				})
+			}
+		})
+	}
+}
+
 func TestASectorThatStaysUnreadableIsDamage(t *testing.T) {
 	for name, at := range map[string]int64{"payload": 0, "header": -30} {
 		t.Run(name, func(t *testing.T) {
