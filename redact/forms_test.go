@@ -78,7 +78,7 @@ func TestWhatStandsNearANameStays(t *testing.T) {
 		"[\n  \"password\",\n  \"base64Format_227_x9\",\n  \"go/token\",\n  \"hash/adler32\"\n]", "# splituser('user[:passwd]@host[:port]') --> 'user[:passwd]', 'host[:port]'", "{Type: token.NotIndicator,\n  60\tValue:   \"0x_1A_2B_3C\"}",
 		"\"token\":\n  \"other2\": 1", "const token =\n  await getToken2();", "<td>password</td><td>string</td>", "<label>Password:</label> <input>", "| **password** | `string` | required |", "- **Password:** must not be empty",
 		"const token = process.env.TOKEN || \"\";", "const token = opts.token || 'missing';", "if (token === 'string2') {", "parser.add_argument(\"--password\", help=\"p4\", default=None)", "page.getByLabel('Password').fill(password)",
-		"tokens:\n  - word\n  - name: a2\n  - ${TOKEN_2}\n  - a sentence of 2\n", "auth:\n  - type: x2", "     1\tpassword: ${DB_PASSWORD}\n     2\ttoken: string\n", "git config --global user.email", "token: !!str\n", "password: !!null null",
+		"secrets:\n  - api-token2\n", "the key is user:12345:profile", "tokens:\n  - word\n  - name: a2\n  - ${TOKEN_2}\n  - a sentence of 2\n", "auth:\n  - type: x2", "     1\tpassword: ${DB_PASSWORD}\n     2\ttoken: string\n", "git config --global user.email", "token: !!str\n", "password: !!null null",
 	} {
 		in := quoteJSON(map[string]any{"t": text})
 		if out := redactJSON(t, e, in); out != in {
@@ -102,7 +102,7 @@ func TestColumnsOfTablesAreFound(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"import (\n\tUser,\n\tPassword,\n\tToken_128_CBC_SHA,\n)", "  user, password = a1\n  base64_9x, b2\n", "case strfmt.Password, *strfmt.Password:\n\tx\ncase strfmt.UUID3, *strfmt.UUID3:", "name,tokens\nx,123456\ny,99", "PASSWORD,string\nTOKEN,max_tokens_128\nA_TOKEN,\nSECRET,128", "model,token\ngpt,word\n",
+		"import (\n\tUser,\n\tPassword,\n\tToken_128_CBC_SHA,\n)", "  user, password = a1\n  base64_9x, b2\n", "case strfmt.Password, *strfmt.Password:\n\tx\ncase strfmt.UUID3, *strfmt.UUID3:", "name,tokens\nx,123456\ny,99", "| id | token |\n|---|---|\n| 1 | ADD_OP_2 |", "PASSWORD,string\nTOKEN,max_tokens_128\nA_TOKEN,\nSECRET,128", "model,token\ngpt,word\n",
 		"| field | password |\n|---|---|\n| type | string |\n| min | 12 |", "attribute = token\nvalue = token | quoted-string\n", "// reads (role, secret) from stdin\n// a\tSTS2b\n", "| Option | Token |\n|---|---|\n| a | `max_tokens` |",
 	} {
 		in := quoteJSON(map[string]any{"t": text})
@@ -130,7 +130,7 @@ func TestPasswordsThatOnlyTheirPlaceNamesAreFound(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"sudo -u git mkdir -p /srv/x2", "docker run -u 1000 -p 8080:80 x", "ssh -l jane -p 2222 h", "cp -u -p a2 b2", "psql -U jane -p 5432", "net user jane", "htpasswd -c f jane", "htpasswd \"\", x", "curl -sSLu $USER:$PASS https://x", "xfreerdp /u:jane /p: /v:h", "git push -u origin -p", "mkdir -p a2/b",
+		"sudo -u git mkdir -p /srv/x2", "docker run -u 1000 -p 8080:80 x", "ssh -l jane -p 2222 h", "cp -u -p a2 b2", "psql -U jane -p 5432", "mysql -u root -p my_database_22", "rsync -u src1 -p dst_22", "vault login -method=userpass username=x22", "net user jane", "htpasswd -c f jane", "htpasswd \"\", x", "curl -sSLu $USER:$PASS https://x", "xfreerdp /u:jane /p: /v:h", "git push -u origin -p", "mkdir -p a2/b",
 		"the auth module v2 of", "AUTH_TOKEN_2 x", "req.SetBasicAuth(user, password)", "login(\"jane\", \"$Config::Config{cf_email}\")", "router.get('/x', auth('read2'), f)", "login(page, 'home')", "ConvertTo-SecureString Copy-Item", "ConvertTo-SecureString $env:PW -AsPlainText", "\"{{user}}:${PASS}@tcp(h)/x\"", "vault login -method=oidc", "requirepass is a directive2 of redis",
 	} {
 		in := quoteJSON(map[string]any{"command": text})
@@ -209,7 +209,7 @@ func TestPasswordsThatAreSaidAreFound(t *testing.T) {
 	}
 	for _, text := range []string{
 		"password (RFC 2119)", "the password for the server is stored in Vault", "the token is <code>args[token.index2]</code>", "the key is to keep it", "the key is user_id_v2_x99", "the secret is rotated2", "Password \"must not be empty\"", "the password_policy is strict-v2.1", "SECRET_NAME is db-2024-x", "it is the password", "use as the password field",
-		"log in with GitHub / GitLab", "credentials: user / password", "image: app:v1.2@sha256:abc", "npm i pkg:foo@1.2.3", "12:30@office", "git@github.com:org/repo", "clave: valor", "the token is eyJ...", "la clave primaria es id_2",
+		"log in with GitHub / GitLab", "credentials: user / password", "password == confirmPassword2", "image: app:v1.2@sha256:abc", "npm i pkg:foo@1.2.3", "12:30@office", "git@github.com:org/repo", "clave: valor", "the token is eyJ...", "la clave primaria es id_2",
 	} {
 		in := quoteJSON(map[string]any{"text": text})
 		if out := redactJSON(t, e, in); out != in {

@@ -408,9 +408,19 @@ func findUserFlag(c *redact.Candidate) {
 	if i := bytes.Index(head(text[s:e]), []byte("</")); i > 0 { // </code>
 		e = s + i
 	}
-	if guarded(text[s:e]) {
-		c.Emit(s, e)
+	if digits, _, other := makeup(text[s:e]); !guarded(text[s:e]) || e-s < 8 || digits < 2 && other == 0 {
+		return
 	}
+	line := text[max(0, f-120):f]
+	if nl := bytes.LastIndexByte(line, '\n'); nl >= 0 {
+		line = line[nl:]
+	}
+	for _, w := range [...]string{"mysql", "mariadb", "psql", "pg_", "rsync", "sudo -u", "ssh ", "docker run", "podman run"} {
+		if bytes.Contains(line, []byte(w)) {
+			return // -p is something else
+		}
+	}
+	c.Emit(s, e)
 }
 
 // findOperand takes the operand of a command that is a password or token by
@@ -459,7 +469,7 @@ func findOperand(c *redact.Candidate, lit string) {
 			}
 		}
 		switch {
-		case token && !(len(v) >= 16 && secretish(head(v))):
+		case token && !(len(v) >= 16 && v[0] != '-' && secretish(head(v))):
 		case !token && !guarded(v):
 		default:
 			c.Emit(s, e)

@@ -165,7 +165,7 @@ func yamlItems(c *redact.Candidate, j int, n *name) (start, end int, ok bool) {
 		if !c.Work(e - i) {
 			break
 		}
-		if v := text[s:e]; len(v) > 3 && len(v) < maxValue && bytes.IndexByte(v, ' ') < 0 && v[len(v)-1] != ':' && !call(v) && !word(v) && plausibleQuoted(v, n, opColon) {
+		if v := text[s:e]; len(v) > 3 && len(v) < maxValue && bytes.IndexByte(v, ' ') < 0 && v[len(v)-1] != ':' && !call(v) && !word(v) && plausibleQuoted(v, n, opColon) && (n.class == passwordKey || unlikeWords(v) || len(v) >= 16 && secretish(v)) {
 			if ok {
 				c.Emit(s, e)
 			} else {

@@ -347,6 +347,9 @@ func findSaid(c *redact.Candidate) {
 		if step == 0 {
 			break
 		}
+		if step == 1 && text[i] == '=' && i+1 < len(text) && text[i+1] == '=' {
+			return // a comparison
+		}
 		if part && !alnum(text[i]) {
 			return // an assignment
 		}
@@ -495,7 +498,7 @@ func findSaidToken(c *redact.Candidate) {
 		e--
 	}
 	v := head(text[i:e])
-	if bytes.ContainsAny(v, "<>[](){}") {
+	if bytes.ContainsAny(v, "<>[](){}:") {
 		return
 	}
 	if unlikeWords(v) || len(v) >= 16 && shape.RandomLooking(v) && tokenish(v) && !codeWord(v) && !pathLike(v) || len(v) >= 20 && shape.Dense(v) {

@@ -220,5 +220,5 @@ func cellSecret(v []byte, n *name) bool {
 	if n.class == passwordKey {
 		return !word(v) && !allDigits(v) && !bytes.ContainsAny(v, "()")
 	}
-	return secretish(v)
+	return len(v) >= 16 && secretish(v) || unlikeWords(v)
 }
