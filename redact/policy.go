@@ -35,8 +35,9 @@ type Rule struct {
 	ID          string
 	Description string
 	Action      Action
-	// Paths limits the rule to values at these paths ("data.message.**");
-	// a rule with paths and nothing else takes the whole value there.
+	// Paths limits the rule to values at these paths ("message.**"), from the
+	// root of what the engine is given; a rule with paths and nothing else takes
+	// the whole value there.
 	Paths []string
 	// Keys are globs over key names ("*password*", compared without case,
 	// '_', '-' and '.'); the value under such a key is a match.
