@@ -168,7 +168,7 @@ type session struct {
 	variants  map[place][]variant        // more than one body, or more than one attestation
 	facts     map[uint32]*table[facts]   // by incarnation, with Auditor.Attributes
 	more      map[place][]facts          // of what came again with other attributes
-	begins    map[uint32]int64           // first seq of each incarnation, for the report
+	starts    []start                    // for the report
 }
 
 type place struct {

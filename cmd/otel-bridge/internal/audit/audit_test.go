@@ -896,6 +896,31 @@ func TestLinesThatAreTooLong(t *testing.T) {
 	}
 }
 
+// Incarnations that nobody has seen, one for each record: an audit is done in
+// seconds, not in the square of their number.
+func TestManyIncarnations(t *testing.T) {
+	b := newBridge(t, 1)
+	b.events(0, 2)
+	b.summary(delivered(0, 2))
+	own := b.id
+	for n := range int64(20_000) {
+		b.id.Incarnation = uint32(n + 1)
+		b.sent(policyA, `{}`, 1_000_000+n)
+	}
+	a := New(b.public())
+	a.Attributes()
+	if err := a.Received("got.jsonl", bytes.NewReader(lines(b))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Ledger("ledger", ledgerOf(own, 3)); err != nil {
+		t.Fatal(err)
+	}
+	findings, totals := a.Report()
+	if n := int64(len(findings)); totals.Complete || totals.NotYet != 20_000 || n != 2*20_000 { // each beyond the ledger, and not attested
+		t.Errorf("%d findings, %+v", n, totals)
+	}
+}
+
 // remade is a summary as JSON.
 func remade(sum *telemetry.Summary) string {
 	text, err := json.Marshal(sum)

@@ -100,45 +100,53 @@ func (s *session) accounts(seq int64, incarnation uint32) bool {
 	return false
 }
 
+// start is where an incarnation begins: it, or a later one, has events from seq on.
+type start struct {
+	incarnation uint32
+	seq         int64
+}
+
+// begin notes where the incarnations begin, in their order.
+func (s *session) begin() {
+	s.starts = make([]start, 0, len(s.by))
+	for _, inc := range slices.Sorted(maps.Keys(s.by)) {
+		first := int64(math.MaxInt64)
+		if q := s.quiet[inc]; len(q) > 0 {
+			first = q[0].from
+		}
+		s.by[inc].each(func(seq int64, e *event) {
+			if e.flags&received != 0 || e.outcome != 0 {
+				first = min(first, seq)
+			}
+		})
+		s.starts = append(s.starts, start{inc, first})
+	}
+	for i := len(s.starts) - 2; i >= 0; i-- {
+		s.starts[i].seq = min(s.starts[i].seq, s.starts[i+1].seq)
+	}
+}
+
 // holds is the incarnation from which on a ledger's event is to be accounted for:
 // where a later one has begun, the earlier ones speak of another past.
 func (s *session) holds(seq int64) uint32 {
-	last := uint32(0)
-	for inc, begin := range s.begins {
-		if inc > last && begin <= seq {
-			last = inc
-		}
+	n, _ := slices.BinarySearchFunc(s.starts, seq+1, func(b start, seq int64) int { return cmp.Compare(b.seq, seq) })
+	if n == 0 {
+		return 0
 	}
-	return last
+	return s.starts[n-1].incarnation
 }
 
 // until is the first event that a later incarnation has in place of this one's: what
 // stands before is still what the ledger has.
 func (s *session) until(incarnation uint32) int64 {
-	until := int64(math.MaxInt64)
-	for inc, begin := range s.begins {
-		if inc > incarnation {
-			until = min(until, begin)
-		}
+	n, found := slices.BinarySearchFunc(s.starts, incarnation, func(b start, inc uint32) int { return cmp.Compare(b.incarnation, inc) })
+	if found {
+		n++
 	}
-	return until
-}
-
-// begin notes with which event each incarnation begins.
-func (s *session) begin() {
-	s.begins = make(map[uint32]int64, len(s.by))
-	for inc, t := range s.by {
-		first := int64(math.MaxInt64)
-		if q := s.quiet[inc]; len(q) > 0 {
-			first = q[0].from
-		}
-		t.each(func(seq int64, e *event) {
-			if e.flags&received != 0 || e.outcome != 0 {
-				first = min(first, seq)
-			}
-		})
-		s.begins[inc] = first
+	if n == len(s.starts) {
+		return math.MaxInt64
 	}
+	return s.starts[n].seq
 }
 
 // judgeUnseen looks at a ledger of which nothing was received.
