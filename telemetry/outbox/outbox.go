@@ -220,7 +220,7 @@ func (o *Outbox) Close() error {
 	defer o.maint.Unlock()
 	var err error
 	o.mu.Lock()
-	due := o.checkpointDue(0)
+	due := o.sinceCkpt > 0
 	var unsynced segSet
 	for _, s := range o.segs {
 		if s.wseq != s.synced || s.area != nil && !s.area.flushed() {

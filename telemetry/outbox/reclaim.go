@@ -70,12 +70,6 @@ func (o *Outbox) growCheckpoint(need int64) error {
 	return nil
 }
 
-// checkpointDue reports whether the log has grown enough since the last one to be worth
-// another; the larger the checkpoint, the rarer.
-func (o *Outbox) checkpointDue(least int64) bool {
-	return o.sinceCkpt > least
-}
-
 // dead are the segments that nothing needs any more.
 func (o *Outbox) dead() (segs []*segment, bytes int64) {
 	for _, s := range o.segs {
@@ -103,7 +97,8 @@ func (o *Outbox) housekeep(force bool) {
 	size := o.checkpointSize()
 	dead, bytes := o.dead()
 	idle := o.byState[stWritten]+o.byState[stPendingAgain] == 0
-	ckpt := force || o.checkpointDue(max(o.segmentSize, 8*size)) ||
+	// The larger a checkpoint, the rarer.
+	ckpt := force || o.sinceCkpt > max(o.segmentSize, 8*size) ||
 		len(dead) > 0 && (bytes >= 2*size || idle || o.full)
 	waste := o.waste()
 	rewrite := waste >= 2*o.segmentSize || (idle || o.full) && waste >= o.segmentSize/2

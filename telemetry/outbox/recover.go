@@ -222,6 +222,15 @@ func (o *Outbox) readFile(name string) ([]byte, error) {
 	return b, nil
 }
 
+func (o *Outbox) fileSize(name string) (int64, error) {
+	f, err := o.fs.OpenFile(filepath.Join(o.dir, name), os.O_RDONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return f.Size()
+}
+
 func (l *loader) loadCursors() error {
 	rest, ok := eachDelta(l.cursorB, l.cursorN, func(k, v []byte, del bool) { l.setCursor(string(k), v, del) })
 	l.cursorB = nil
@@ -258,8 +267,8 @@ func (l *loader) readHeaders(names []string) ([]uint64, error) {
 		num, rest, ok := parseSegName(name)
 		switch {
 		case name == "reserve":
-			if b, err := l.readFile(name); err == nil {
-				l.reserve = int64(len(b))
+			if n, err := l.fileSize(name); err == nil {
+				l.reserve = n
 			}
 			continue
 		case ok && rest == formerSuffix:
@@ -523,17 +532,14 @@ func (l *loader) dropReplaced(nums []uint64) ([]uint64, error) {
 
 // foundFormer notes a file of former values.
 func (l *loader) foundFormer(num uint64, name string) error {
-	f, err := l.fs.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY, 0)
+	n, err := l.fileSize(name)
 	if !l.mend && errors.Is(err, os.ErrNotExist) {
 		return nil // its writer has removed it meanwhile
 	}
 	if err != nil {
 		return fmt.Errorf("outbox: open %s: %w", name, err)
 	}
-	defer f.Close()
-	if l.formerFiles[num], err = f.Size(); err != nil {
-		return fmt.Errorf("outbox: open %s: %w", name, err)
-	}
+	l.formerFiles[num] = n
 	return nil
 }
 

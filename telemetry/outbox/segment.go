@@ -24,7 +24,7 @@ type segment struct {
 	carried   totals
 	// counts of entries by state byte
 	counts [numStates]uint32
-	// live is the log bytes of entries that are not settled; exact once the scanner has passed.
+	// live is the log bytes of entries that are not settled, about: at a start it is estimated.
 	live int64
 
 	area       *stateArea // nil: as on disk
@@ -33,11 +33,10 @@ type segment struct {
 	formerSize int64
 	gaps       bool // found at the start: not all of it could be read
 	file       File
-	refs       int  // users of file outside of Outbox.mu
-	gone       bool // no longer part of the log; the file is closed with the last user
-	// dirty: state bytes or log bytes were written that no sync covers yet.
-	wseq   uint64 // writes of states so far
-	synced uint64 // of these, on disk
+	refs       int    // users of file outside of Outbox.mu
+	gone       bool   // no longer part of the log; the file is closed with the last user
+	wseq       uint64 // writes of states and log bytes so far
+	synced     uint64 // of these, on disk
 
 	// fails counts failed syncs. The kernel tells of lost writes once, so everybody with
 	// unsynced writes has to learn it from here.
@@ -108,7 +107,7 @@ func (a *stateArea) flushed() bool {
 	return true
 }
 
-// open returns the segment's file, opening it when needed. Caller holds o.mu.
+// openSeg returns the segment's file, opening it when needed. Caller holds o.mu.
 func (o *Outbox) openSeg(s *segment) (File, error) {
 	if o.shut {
 		return nil, ErrClosed
