@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // smallDisk gives the rig's data directory a disk of so many MiB, and returns what
@@ -113,4 +114,47 @@ func TestAFullDiskGoesOnWhenTheReceiverIsBack(t *testing.T) {
 	r.awaitMetric("otel_bridge_outbox_full", 0)
 	r.stop()
 	r.audit(r.root)
+}
+
+// On a full disk too a stop keeps to shutdown_timeout, also one that comes with a reload.
+func TestAStopOnAFullDiskIsInTime(t *testing.T) {
+	r := newRig(t, "shutdown_timeout: 1s")
+	fill, _ := r.smallDisk("14")
+	down, err := receiverBehavior("503")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.srv.SetBehavior(down)
+	text := strings.Repeat("w ", 4000)
+	for i := range 40 {
+		var b strings.Builder
+		for seq := range 80 {
+			b.WriteString(row(seq, text))
+		}
+		name := fmt.Sprint("s", i)
+		r.write(r.path(name), head(name), b.String())
+	}
+	full := func() {
+		t.Helper()
+		r.start()
+		r.awaitMetric("otel_bridge_outbox_full", 1)
+	}
+	stop := func() {
+		t.Helper()
+		begin := time.Now()
+		r.stop()
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("stopping took %v\n%s", took, r.log.bytes())
+		}
+	}
+	full()
+	fill()
+	stop()
+
+	full()
+	r.awaitLog("no room for a record of the bridge itself")
+	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	stop()
 }

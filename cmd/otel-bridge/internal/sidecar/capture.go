@@ -44,7 +44,7 @@ func newCapturer(cfg *config.Config, in *telemetry.Installation, store telemetry
 		opts := telemetry.SessionOptions{FromNow: fromNow, Patient: !c.finished}
 		return &capturing{c.Capture.Session(c.source(path), opts), c}
 	})
-	c.keeper.idleAfter = cfg.SessionIdle
+	c.keeper.idleAfter, c.keeper.settleTime = cfg.SessionIdle, partOfStop(cfg)
 	var err error
 	c.Capture, err = telemetry.NewCapture(telemetry.Config{
 		Outbox: store, Mode: cfg.Mode, Installation: in,
@@ -116,9 +116,12 @@ func (s *capturing) Pull(ctx context.Context, limit int) (telemetry.Progress, er
 	return p, err
 }
 
-// lastLook is the most that reading what is there at the end may take, and share
-// of the shutdown's time.
-func (c *capturer) lastLook() time.Duration { return min(c.cfg.ShutdownTimeout/4, 3*time.Second) }
+// stopPart is the most that one part of a stop may take before delivery has what is
+// left of shutdown_timeout: the last look at the ledgers, the end of all open spans, and
+// the record of the stop itself.
+const stopPart = 3 * time.Second
+
+func partOfStop(cfg *config.Config) time.Duration { return min(cfg.ShutdownTimeout/4, stopPart) }
 
 // watch finds, watches and reads sessions until ctx ends, and then, unless that
 // has the cause errNoLook, what had been written by then.
@@ -144,7 +147,7 @@ func (c *capturer) watch(ctx context.Context) {
 	if errors.Is(context.Cause(ctx), errNoLook) {
 		stop()
 	}
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.lastLook())
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), partOfStop(c.cfg))
 	defer cancel()
 	for range c.cfg.Sources {
 		<-done

@@ -79,6 +79,8 @@ type keeper struct {
 	// idleAfter is how long a session does not grow before it counts as idle; 0 is
 	// for ever.
 	idleAfter time.Duration
+	// settleTime is what the end of all open spans may take at a shutdown.
+	settleTime time.Duration
 	// lost counts what the data directory has lost to damage. A pull makes it good,
 	// and damage shows late, when an entry is read to be sent.
 	lost func() int64
@@ -124,7 +126,7 @@ type target struct {
 func newKeeper(log *slog.Logger, open func(path string, fromNow bool) puller) *keeper {
 	k := &keeper{
 		log: log, open: open, lineage: readLineage,
-		pulled:  func(string, telemetry.Progress, error) {},
+		pulled: func(string, telemetry.Progress, error) {}, settleTime: stopPart,
 		targets: map[string]*target{}, slots: map[string]string{}, byID: map[string]*target{},
 		waiting: map[string][]*target{}, awake: map[*target]time.Time{},
 	}
@@ -338,17 +340,13 @@ func (k *keeper) run(ctx context.Context, workers int) {
 	clear(k.awake)
 }
 
-const (
-	// settleTime is what the end of all open spans may take at a shutdown, and
-	// settleWorkers how many sessions share a sync.
-	settleTime    = 3 * time.Second
-	settleWorkers = 32
-)
+// settleWorkers is how many sessions share a sync at a shutdown.
+const settleWorkers = 32
 
 // settleAll ends all open spans, so that what was captured has its summaries.
 // What there is no time for stays in the cursors. Nothing else runs any more.
 func (k *keeper) settleAll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	ctx, cancel := context.WithTimeout(ctx, k.settleTime)
 	defer cancel()
 	todo := make(chan *target)
 	var wg sync.WaitGroup

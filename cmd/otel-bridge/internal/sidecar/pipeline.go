@@ -236,7 +236,11 @@ func (p *Pipeline) Stopped(why string) error {
 	if p.untold.Load() {
 		return nil
 	}
-	return p.tell(func(ctx context.Context) error { return p.Trail.Stopped(ctx, why) })
+	return p.tell(func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, partOfStop(p.cfg))
+		defer cancel()
+		return p.Trail.Stopped(ctx, why)
+	})
 }
 
 // resourceOf says who speaks. What the configuration says goes before.

@@ -263,6 +263,9 @@ func (g *generation) work(ctx context.Context) (*config.Config, error) {
 		stopCapture(errNoLook) // what has come meanwhile is the next configuration's
 	}
 	<-captured
+	if ctx.Err() != nil {
+		next, why = nil, "stop" // told to end meanwhile: no other configuration begins
+	}
 	err := p.Stopped(why)
 	err = errors.Join(err, g.flush(context.WithoutCancel(ctx), stopping, next != nil))
 	stopDelivery()
