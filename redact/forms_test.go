@@ -260,3 +260,28 @@ func TestManifestsAreReadInListingsDiffsAndQuotes(t *testing.T) {
 		}
 	}
 }
+
+func TestTokensInPartsOfStreamsInArraysOfOneElement(t *testing.T) {
+	e := builtin(t)
+	for _, part := range []string{
+		`{"choices":[{"index":0,"delta":{"content":%s}}]}`, `{"candidates":[{"content":{"parts":[{"text":%s}]}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":%s}}]}}]}`, `[%s]`,
+	} {
+		for _, text := range []string{"my token " + ghp + " ok", "x\nDB_PASSWORD=Sofa!zo_7763x\ny"} {
+			for _, size := range []int{3, 7, 15} {
+				var parts, left []string
+				for i := 0; i < len(text); i += size {
+					parts = append(parts, fmt.Sprintf(part, quoteJSON(text[i:min(len(text), i+size)])))
+				}
+				out := redactJSON(t, e, `{"d":[`+strings.Join(parts, ",")+`]}`)
+				for i := 0; i < len(text); i += size {
+					if p := text[i:min(len(text), i+size)]; strings.Contains(out, fmt.Sprintf(part, quoteJSON(p))) {
+						left = append(left, p)
+					}
+				}
+				if got := strings.Join(left, ""); strings.Contains(got, ghp[8:20]) || strings.Contains(got, "zo_77") {
+					t.Errorf("%s in pieces of %d: %s", part, size, got)
+				}
+			}
+		}
+	}
+}

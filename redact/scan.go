@@ -134,8 +134,9 @@ type member struct {
 // joinPiece is a string that may be a fragment of a longer text: one of the
 // strings of an array, or of the same key in the objects of an array.
 type joinPiece struct {
-	hash uint64
-	v    *view
+	hash  uint64
+	v     *view
+	lifts uint8 // out of so many arrays of one element
 }
 
 func newScan(e *Engine) *scan {

@@ -664,7 +664,9 @@ func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
 	firstJoin, first := len(s.joins), len(s.members)
 	outer := s.dropped
 	var name []byte // the string before
+	count := 0
 	for n := 0; ; n++ {
+		count++
 		s.dropped = false
 		s.push(pathElem{index: n})
 		from := i
@@ -714,7 +716,7 @@ func (s *scan) array(v *view, i, depth int, ctx context) (int, bool) {
 	s.members = s.members[:first]
 	s.dropped = false
 	s.join(v, firstJoin)
-	s.joins = s.joins[:firstJoin]
+	s.joins = s.joins[:firstJoin+s.lift(firstJoin, count, ctx.hash)]
 	s.dropped = outer
 	return i + 1, true
 }
@@ -848,7 +850,7 @@ func (s *scan) stringValue(v *view, ctx context) {
 		s.selected(func() *view { return v }, ctx, text, false)
 	}
 	if ctx.hash != 0 {
-		s.joins = append(s.joins, joinPiece{ctx.hash, v})
+		s.joins = append(s.joins, joinPiece{hash: ctx.hash, v: v})
 	}
 	if len(text) < 3 {
 		return
@@ -995,6 +997,29 @@ func (s *scan) join(v *view, first int) {
 			s.argv(v, d)
 		}
 	}
+}
+
+// What the parts of a stream hold is short, and at most so many arrays of one
+// element deep: {"candidates": [{"content": {"parts": [{"text": "…"}]}}]}.
+const (
+	maxPart  = 256
+	maxLifts = 3
+)
+
+// lift keeps the strings of an array of one element for the array around it,
+// and returns how many there are.
+func (s *scan) lift(first, count int, hash uint64) int {
+	if count != 1 || hash == 0 {
+		return 0
+	}
+	n := first
+	for _, p := range s.joins[first:] {
+		if p.lifts < maxLifts && len(p.v.text) <= maxPart {
+			s.joins[n] = joinPiece{hash*1099511628211 ^ p.hash | 4, p.v, p.lifts + 1}
+			n++
+		}
+	}
+	return n - first
 }
 
 func joinOrder(a, b joinPiece) int { return cmp.Compare(a.hash, b.hash) }
