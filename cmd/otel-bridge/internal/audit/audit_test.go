@@ -458,6 +458,15 @@ func TestFindings(t *testing.T) {
 			b.summary(delivered(0, 1))
 			return nil
 		}},
+		{name: "with an attribute twice", want: []string{"identity", "identity 1", "missing 1"}, build: func(b *bridge) [][]byte {
+			b.events(0, 1)
+			last := b.out[len(b.out)-1]
+			last.Attributes = append(last.Attributes, attr("session.id", str("t")))
+			b.summary(delivered(0, 1))
+			last = b.out[len(b.out)-1]
+			last.Attributes = append(last.Attributes, attr("session.id", str("t")))
+			return nil
+		}},
 		{name: "attested as not sent", want: []string{"unexpected 1"}, build: func(b *bridge) [][]byte {
 			b.events(0, 1)
 			b.summary(delivered(0, 0), run(telemetry.OutOfScope, 1, 9))

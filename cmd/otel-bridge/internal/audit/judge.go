@@ -271,7 +271,7 @@ func (a *Auditor) judgeEvents(id identity, s *session, inc uint32, led *ledger) 
 	t.each(func(seq int64, e *event) {
 		say := func(k Kind, detail string) { a.find(k, id, inc, seq, seq, detail) }
 		if e.flags&badUID != 0 {
-			say(BadIdentity, "its log.record.uid is not that of its identity")
+			say(BadIdentity, "its log.record.uid is not that of its identity, or it has an attribute twice")
 		}
 		if e.flags&doubled != 0 && !s.oneBody(inc, seq, e) {
 			say(Doubled, "it is there with two bodies under one policy")

@@ -90,6 +90,19 @@ func find(kvs []*common.KeyValue, key string) *common.AnyValue {
 	return nil
 }
 
+// twice tells whether an attribute stands twice: which one counts is each reader's
+// own matter then.
+func twice(kvs []*common.KeyValue) bool {
+	seen := make(map[string]bool, len(kvs))
+	for _, kv := range kvs {
+		if seen[kv.GetKey()] {
+			return true
+		}
+		seen[kv.GetKey()] = true
+	}
+	return false
+}
+
 func text(kvs []*common.KeyValue, key string) string { return find(kvs, key).GetStringValue() }
 
 func number(kvs []*common.KeyValue, key string) (int64, bool) {
@@ -109,6 +122,9 @@ func (a *Auditor) log(instance string, rec *logs.LogRecord) {
 	attrs := rec.GetAttributes()
 	uid := text(attrs, telemetry.KeyRecordUID)
 	if op := text(attrs, telemetry.KeyOp); op != "" && uid != "" {
+		if twice(attrs) {
+			a.find(BadIdentity, identity{}, 0, -1, -1, fmt.Sprintf("ops record %s (%s) has an attribute twice", uid, op))
+		}
 		a.op(instance, op, uid, attrs, rec.GetBody())
 		return
 	}
@@ -129,7 +145,7 @@ func (a *Auditor) log(instance string, rec *logs.LogRecord) {
 	if !withheld {
 		leaf, asText = leavesOf(rec.GetBody())
 	}
-	policy, bad := text(attrs, telemetry.KeyPolicy), uid != id.UID()
+	policy, bad := text(attrs, telemetry.KeyPolicy), uid != id.UID() || twice(attrs)
 	if a.keep && !bad {
 		a.session(identity{id.SessionID, id.CreatedAt, id.FormatVersion}).keepFacts(id, a.receivedFacts(rec, withheld, policy))
 	}
