@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sort"
@@ -77,16 +78,20 @@ func (o *Outbox) eachSegment(want func(*segment) bool, fn func(s *segment, f Fil
 }
 
 // scanSegment calls fn for the entries of one segment. With payloads they are read and
-// verified; what does not verify is reported as damage and shown as Lost.
-func (o *Outbox) scanSegment(s *segment, f File, end int64, states []byte, payloads bool, want func(st byte) bool, fn func(p place, i *Info) bool) bool {
+// verified; what does not verify is reported as damage and shown as Lost. The error says that
+// something could not be read that does not count as damage yet; it is shown as Lost, or not at all.
+func (o *Outbox) scanSegment(s *segment, f File, end int64, states []byte, payloads bool, want func(st byte) bool, fn func(p place, i *Info) bool) (more bool, err error) {
 	src := &chunkReader{f: f, end: end}
 	track := newTrack(s.num)
 	var key []byte
-	more, shut := true, false
+	more = true
+	shut := false
 	lost := func(d Damage) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.notYet(s, src.err) == nil {
+		if why := o.notYet(s, src.err); why != nil {
+			err = why
+		} else {
 			o.markDamaged(s, d)
 		}
 		shut = o.shut
@@ -123,7 +128,7 @@ func (o *Outbox) scanSegment(s *segment, f File, end int64, states []byte, paylo
 	if more {
 		track.finish(uint32(len(states)), end, lost)
 	}
-	return more
+	return more, err
 }
 
 func fillInfo(i *Info, h *recHeader, p []byte) {
@@ -170,14 +175,18 @@ func (o *Outbox) ScanStates(fn func(Info) bool, states ...State) error {
 }
 
 func (o *Outbox) scan(segs func(*segment) bool, want func(byte) bool, fn func(Info) bool) error {
-	return o.eachSegment(segs, func(s *segment, f File, end int64, states []byte) bool {
-		return o.scanSegment(s, f, end, states, true, want, func(_ place, i *Info) bool {
+	var missed error
+	err := o.eachSegment(segs, func(s *segment, f File, end int64, states []byte) bool {
+		more, err := o.scanSegment(s, f, end, states, true, want, func(_ place, i *Info) bool {
 			o.mu.Lock()
 			_, i.Leased = o.leased[i.ID]
 			o.mu.Unlock()
 			return fn(*i)
 		})
+		missed = cmp.Or(missed, err)
+		return more
 	})
+	return cmp.Or(err, missed)
 }
 
 // Get calls fn with one entry, or returns [ErrNotFound].
@@ -190,10 +199,10 @@ func (o *Outbox) Get(id ID, fn func(Info)) error {
 		}
 		return !found
 	})
-	if err == nil && !found {
-		err = fmt.Errorf("%w: %d", ErrNotFound, id)
+	if err != nil || found {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %d", ErrNotFound, id)
 }
 
 // change is a move of entries from one of some states to another, by an operator's word.
@@ -254,15 +263,16 @@ func (c *change) wants(s *segment) bool {
 
 // changeAll works segment by segment, so that its memory does not grow with the backlog.
 func (o *Outbox) changeAll(c change, match func(Info) bool) (n int, err error) {
-	var failed error
+	var failed, missed error
 	err = o.eachSegment(c.wants, func(s *segment, f File, end int64, states []byte) bool {
 		var at []place
-		o.scanSegment(s, f, end, states, match != nil, c.from, func(p place, i *Info) bool {
+		_, merr := o.scanSegment(s, f, end, states, match != nil, c.from, func(p place, i *Info) bool {
 			if i.State != Lost && (match == nil || match(*i)) {
 				at = append(at, p)
 			}
 			return true
 		})
+		missed = cmp.Or(missed, merr)
 		if len(at) == 0 {
 			return true
 		}
@@ -271,7 +281,7 @@ func (o *Outbox) changeAll(c change, match func(Info) bool) (n int, err error) {
 		failed = errors.Join(failed, cerr, o.syncSeg(s))
 		return failed == nil
 	})
-	if err = errors.Join(err, failed); err != nil {
+	if err = errors.Join(err, failed, missed); err != nil {
 		return n, fmt.Errorf("outbox: %s: %w", c.op, err)
 	}
 	o.housekeep(false)
@@ -285,7 +295,7 @@ func (o *Outbox) changeIDs(c change, ids []ID) error {
 		missing[id] = true
 	}
 	var at []place
-	var wrong error
+	var wrong, missed error
 	var pinned []*segment
 	defer func() {
 		o.mu.Lock()
@@ -297,7 +307,7 @@ func (o *Outbox) changeIDs(c change, ids []ID) error {
 	}()
 	err := o.eachSegment(func(s *segment) bool { return s.entries > 0 }, func(s *segment, f File, end int64, states []byte) bool {
 		found := false
-		o.scanSegment(s, f, end, states, false, func(byte) bool { return true }, func(p place, i *Info) bool {
+		_, merr := o.scanSegment(s, f, end, states, false, func(byte) bool { return true }, func(p place, i *Info) bool {
 			if !missing[p.id] {
 				return true
 			}
@@ -315,10 +325,14 @@ func (o *Outbox) changeIDs(c change, ids []ID) error {
 			o.mu.Unlock()
 			pinned = append(pinned, s)
 		}
+		missed = cmp.Or(missed, merr)
 		return wrong == nil && len(missing) > 0
 	})
 	if err != nil || wrong != nil {
 		return errors.Join(err, wrong)
+	}
+	if len(missing) > 0 && missed != nil {
+		return missed
 	}
 	for id := range missing {
 		return fmt.Errorf("%w: %d", ErrNotFound, id)

@@ -143,3 +143,37 @@ func TestASectorThatStaysUnreadableIsDamage(t *testing.T) {
 		})
 	}
 }
+
+// Who holds entries back has to know of those that could not be looked at.
+func TestAHoldTellsOfWhatItCouldNotRead(t *testing.T) {
+	for name, at := range map[string]int64{"payload": 0, "header": -30} {
+		t.Run(name, func(t *testing.T) {
+			fs := &hookFS{FS: faultfs.New()}
+			b := open(t, "/box", outbox.Options{FS: fs})
+			commit(t, b, 0, 10, 1000)
+			bad := at + int64(bytes.Index(fs.Bytes("/box/0000000000000001.seg"), []byte("payload 3 ")))
+			fs.read = func(off int64, n int) error {
+				if off <= bad && bad < off+int64(n) {
+					return syscall.EIO
+				}
+				return nil
+			}
+			all := func(i outbox.Info) bool { return i.State == outbox.Pending }
+			if n, err := b.Hold(all); n != 9 || !errors.Is(err, syscall.EIO) {
+				t.Errorf("%d held, error %v", n, err)
+			}
+			if err := b.Discard(4); at < 0 && !errors.Is(err, syscall.EIO) {
+				t.Error(err)
+			}
+			fs.read = nil
+			if at < 0 {
+				if n, err := b.Hold(all); n != 1 || err != nil {
+					t.Errorf("%d held, error %v", n, err)
+				}
+			}
+			if s := b.Stats(); s.Pending != 0 || s.Damaged != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
