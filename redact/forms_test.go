@@ -1,6 +1,7 @@
 package redact_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -273,6 +274,19 @@ func TestTokensInPartsOfStreamsInArraysOfOneElement(t *testing.T) {
 					parts = append(parts, fmt.Sprintf(part, quoteJSON(text[i:min(len(text), i+size)])))
 				}
 				out := redactJSON(t, e, `{"d":[`+strings.Join(parts, ",")+`]}`)
+				if part[0] == '{' {
+					for _, lines := range []string{strings.Join(parts, "\n"), "event: message\ndata: " + strings.Join(parts, "\n\ndata: ") + "\n\ndata: [DONE]\n"} {
+						var got map[string]string
+						if err := json.Unmarshal([]byte(redactJSON(t, e, quoteJSON(map[string]any{"out": lines}))), &got); err != nil {
+							t.Fatal(err)
+						}
+						for i := 0; i < len(text); i += size {
+							if p := text[i:min(len(text), i+size)]; (strings.Contains(ghp[8:], p) || strings.Contains("Sofa!zo_7763x", p)) && len(p) > 2 && strings.Contains(got["out"], fmt.Sprintf(part, quoteJSON(p))) {
+								t.Errorf("%s in lines: %s", part, p)
+							}
+						}
+					}
+				}
 				for i := 0; i < len(text); i += size {
 					if p := text[i:min(len(text), i+size)]; strings.Contains(out, fmt.Sprintf(part, quoteJSON(p))) {
 						left = append(left, p)

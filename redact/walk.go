@@ -862,6 +862,7 @@ func (s *scan) stringValue(v *view, ctx context) {
 	if looksLikeJSON(text) && s.nestedJSON(v) {
 		return
 	}
+	s.jsonLines(v)
 	if ctx.name != nil {
 		s.withName(v, ctx.name)
 	}
@@ -920,6 +921,72 @@ func (s *scan) walkNested(v *view) bool {
 	s.dropped = s.dropped || dropped
 	return ok
 }
+
+// jsonLines walks a text of lines that are JSON, or the data of server-sent
+// events, as an array of them: what a model answers comes in such pieces. They
+// are looked at as text all the same.
+func (s *scan) jsonLines(v *view) {
+	text := v.text
+	if text[0] != '{' && !bytes.HasPrefix(text, dataLine) && !bytes.HasPrefix(text, eventLine) || !severalObjects(text) || !s.mayDecode(v) {
+		return
+	}
+	inner := s.newView()
+	*inner = *v
+	inner.depth++
+	joins, members, keys, dropped := len(s.joins), len(s.members), len(s.keyAt), s.dropped
+	firstObject := s.firstObject
+	s.firstObject = len(s.objects)
+	s.push(pathElem{index: -1, json: true})
+	for i, n := 0, 0; i < len(text); n++ {
+		end := i + bytes.IndexByte(text[i:], '\n')
+		if end < i {
+			end = len(text)
+		}
+		from := i
+		if bytes.HasPrefix(text[i:end], dataLine) {
+			from = s.space(text, i+len(dataLine))
+		}
+		if from < end && text[from] == '{' && s.spend(v, end-from) {
+			if e, ok := skipValue(text[:end], from); ok && len(bytes.TrimRight(text[e:end], " \t\r")) == 0 {
+				s.push(pathElem{index: n})
+				s.value(inner, from, 0, context{hash: 1, elem: true})
+				s.pop()
+			}
+		}
+		i = end + 1
+	}
+	s.join(inner, joins)
+	s.pop()
+	s.joins, s.members, s.keyAt = s.joins[:joins], s.members[:members], s.keyAt[:keys]
+	s.objects, s.firstObject = s.objects[:s.firstObject], firstObject
+	s.dropped = s.dropped || dropped
+}
+
+// severalObjects reports whether more than one line looks like an object.
+func severalObjects(text []byte) bool {
+	for n := 0; ; {
+		end := bytes.IndexByte(text, '\n')
+		line := text
+		if end >= 0 {
+			line = text[:end]
+		}
+		line = bytes.TrimSpace(bytes.TrimPrefix(line, dataLine))
+		if len(line) > 1 && line[0] == '{' && line[len(line)-1] == '}' {
+			if n++; n > 1 {
+				return true
+			}
+		}
+		if end < 0 {
+			return false
+		}
+		text = text[end+1:]
+	}
+}
+
+var (
+	dataLine  = []byte("data:")
+	eventLine = []byte("event:")
+)
 
 func wholeJSON(b []byte) (int, bool) {
 	i := 0
