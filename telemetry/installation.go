@@ -53,11 +53,23 @@ type installationJSON struct {
 // OpenInstallation reads the installation of a data directory, or makes a new
 // one, directory included. The caller holds the directory's lock.
 func OpenInstallation(dir string) (*Installation, error) {
-	path := filepath.Join(dir, InstallationFile)
-	text, err := os.ReadFile(path)
+	in, err := ReadInstallation(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return newInstallation(dir)
 	}
+	if err != nil || in.Signer != nil {
+		return in, err
+	}
+	in.Signer = newSigner()
+	return in, in.save()
+}
+
+// ReadInstallation reads the installation of a data directory and changes
+// nothing, so that it needs no lock: one from before there were signing keys has
+// no Signer. Where there is no installation the error is fs.ErrNotExist.
+func ReadInstallation(dir string) (*Installation, error) {
+	path := filepath.Join(dir, InstallationFile)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +90,7 @@ func OpenInstallation(dir string) (*Installation, error) {
 	}
 	out := &Installation{ID: in.ID, Key: key, Mode: mode, Epoch: in.Epoch, Policy: in.Policy, dir: dir}
 	if in.Signer == "" {
-		out.Signer = newSigner()
-		return out, out.save()
+		return out, nil
 	}
 	seed, err := hex.DecodeString(in.Signer)
 	if err != nil || len(seed) != ed25519.SeedSize {

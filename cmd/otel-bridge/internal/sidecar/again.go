@@ -3,8 +3,6 @@ package sidecar
 import (
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/session/jsonl"
@@ -23,11 +21,8 @@ func BodiesOf(cfg *config.Config) (telemetry.Config, error) {
 	out := telemetry.Config{
 		Mode: cfg.Mode, FeedbackScope: cfg.FeedbackScope, EventTypes: eventTypes(cfg), MaxRecordBytes: int(cfg.MaxRecordBytes),
 	}
-	if _, err := os.Stat(filepath.Join(cfg.Outbox.Dir, telemetry.InstallationFile)); err == nil {
-		if out.Installation, err = telemetry.OpenInstallation(cfg.Outbox.Dir); err != nil {
-			return out, err
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	var err error
+	if out.Installation, err = telemetry.ReadInstallation(cfg.Outbox.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return out, err
 	}
 	if !cfg.Redact.None && cfg.Redact.Engine != nil {
