@@ -607,6 +607,16 @@ func TestFindings(t *testing.T) {
 			b.id.FormatVersion = 2 // of the ledger
 			return nil
 		}},
+		{name: "a newer format, and a last event that nobody can count to", complete: true, build: func(b *bridge) [][]byte {
+			b.events(0, 0)
+			b.summary(delivered(0, 0), run(telemetry.OutOfScope, 1, wide))
+			b.id.FormatVersion, b.span, b.previous = 3, 0, ""
+			b.events(2, 2)
+			b.summaryWith(func(s *telemetry.Summary) {
+				s.Generation = &telemetry.Generation{FromVersion: 2, ToVersion: 3, LastSeq: wide, NextSeq: 2}
+			}, delivered(2, 2))
+			return nil
+		}},
 		{name: "a newer format that another session has gone on in", ledger: 2, want: []string{"identity", "missing"}, build: func(b *bridge) [][]byte {
 			b.id.SessionID = "t"
 			b.newer()

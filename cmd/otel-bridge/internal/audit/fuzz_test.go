@@ -68,6 +68,8 @@ func FuzzOpsRecord(f *testing.F) {
 	f.Add("session.summary", `{"version":1,"span":3,"format_version":2,"from":1,"to":9223372036854775807,"runs":[{"outcome":"delivered","from":1,"to":9223372036854775807}]}`, int64(1000), true)
 	f.Add("session.summary", `{"version":1,"span":18446744073709551615,"from":0,"to":0,"runs":[{"outcome":"","from":0,"to":0,"leaves":["zz"]}],"attempts":[{"uid":"","outcome":"x","leaf":"1"}],"generation":{"next_seq":-9}}`, int64(-1), true)
 	f.Add("bridge.started", `{"public_key":"AAAA","policy":7}`, int64(0), false)
+	f.Add("session.generation", `{"from_version":0,"to_version":2,"last_seq":9223372036854775807,"next_seq":-1,"first_uid":"x","key":"k"}`, int64(1000), true)
+	f.Add("bridge.policy_changed", `{"before":1,"now":"sha256:b","key":"k"}`, int64(0), true)
 	f.Add("operator.drop", `{"uids":[1,"a",null]}`, int64(0), false)
 	f.Add("attempt", `[1e999]`, int64(0), false)
 	f.Fuzz(func(t *testing.T, op, text string, created int64, sign bool) {

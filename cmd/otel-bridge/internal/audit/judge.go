@@ -58,20 +58,29 @@ func (a *Auditor) judgeOlder(id identity) {
 		older := identity{id.id, id.created, g.FromVersion}
 		seq := max(0, a.begins(older))
 		if s := a.sessions[older]; s != nil {
-			for seq <= g.LastSeq {
-				if to := s.quietTo(seq); to >= seq {
-					seq = to
-				} else if !s.accounts(seq, 0) {
-					break
-				}
-				seq++
-			}
+			seq = s.firstGap(seq, g.LastSeq)
 		}
-		if seq <= g.LastSeq {
+		if seq <= g.LastSeq && seq != math.MaxInt64 {
 			a.find(Missing, older, 0, seq, g.LastSeq, fmt.Sprintf("captured before the session went on under version %d; from here on it was neither received nor accounted for", id.version))
 			return
 		}
 	}
+}
+
+// firstGap is the first event from seq to last that nothing accounts for; behind last
+// where there is none.
+func (s *session) firstGap(seq, last int64) int64 {
+	for seq <= last {
+		to := s.quietTo(seq)
+		switch {
+		case to < seq && !s.accounts(seq, 0):
+			return seq
+		case max(seq, to) >= last:
+			return math.MaxInt64
+		}
+		seq = max(seq, to) + 1
+	}
+	return seq
 }
 
 // quietTo is the last of the events in a row, from seq on, that are attested to have
