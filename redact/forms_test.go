@@ -79,7 +79,7 @@ func TestWhatStandsNearANameStays(t *testing.T) {
 		"[\n  \"password\",\n  \"base64Format_227_x9\",\n  \"go/token\",\n  \"hash/adler32\"\n]", "# splituser('user[:passwd]@host[:port]') --> 'user[:passwd]', 'host[:port]'", "{Type: token.NotIndicator,\n  60\tValue:   \"0x_1A_2B_3C\"}",
 		"\"token\":\n  \"other2\": 1", "const token =\n  await getToken2();", "<td>password</td><td>string</td>", "<label>Password:</label> <input>", "| **password** | `string` | required |", "- **Password:** must not be empty",
 		"const token = process.env.TOKEN || \"\";", "const token = opts.token || 'missing';", "if (token === 'string2') {", "parser.add_argument(\"--password\", help=\"p4\", default=None)", "page.getByLabel('Password').fill(password)",
-		"secrets:\n  - api-token2\n", "the key is user:12345:profile", "tokens:\n  - word\n  - name: a2\n  - ${TOKEN_2}\n  - a sentence of 2\n", "auth:\n  - type: x2", "     1\tpassword: ${DB_PASSWORD}\n     2\ttoken: string\n", "git config --global user.email", "token: !!str\n", "password: !!null null",
+		"secrets:\n  - api-token2\n", "tokens:\n    - \"token1\"\n    - \"thistokenalsoworks\"\n", "the key is user:12345:profile", "tokens:\n  - word\n  - name: a2\n  - ${TOKEN_2}\n  - a sentence of 2\n", "auth:\n  - type: x2", "     1\tpassword: ${DB_PASSWORD}\n     2\ttoken: string\n", "git config --global user.email", "token: !!str\n", "password: !!null null",
 	} {
 		in := quoteJSON(map[string]any{"t": text})
 		if out := redactJSON(t, e, in); out != in {

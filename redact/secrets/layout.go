@@ -131,6 +131,9 @@ func nextLineValue(text []byte, j int, n *name, o op) (int, int, bool) {
 	if k == 0 || k >= len(text) || text[k] != '"' && text[k] != '\'' && text[k] != '`' {
 		return 0, 0, false
 	}
+	if k > 1 && text[k-1] == ' ' && text[k-2] == '-' {
+		return 0, 0, false // an item of a list
+	}
 	s, e, ok := quotedValue(text, k)
 	if !ok {
 		return 0, 0, false
