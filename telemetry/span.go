@@ -212,10 +212,20 @@ func leafText(l Leaf) string {
 	return hex.EncodeToString(l[:])
 }
 
+// skipsUncovered: under FeedbackOnly nothing is told of events that are stepped over,
+// since there may be no feedback behind them. They wait in the open span.
+func (s *Session) skipsUncovered() bool { return s.c.cfg.Mode == FeedbackOnly && s.cur.skipping }
+
+// beyondFeedback: under FeedbackOnly events were stepped over, or captured under a wider
+// mode, that no feedback has covered yet.
+func (s *Session) beyondFeedback() bool {
+	return s.c.cfg.Mode == FeedbackOnly && s.cur.next > s.cur.feedback
+}
+
 // endSpan puts the draft of a summary of the open span into the batch, behind
 // the records that it speaks of.
 func (s *Session) endSpan(ctx context.Context) error {
-	if s.cur.span.empty() {
+	if s.cur.span.empty() || s.skipsUncovered() {
 		return nil
 	}
 	draft, err := s.draft(ctx, s.ident, s.batch.stream, &s.cur.span)
@@ -270,7 +280,7 @@ func (s *Session) rest(ctx context.Context, op string) error {
 	if level <= s.cur.rested {
 		op, level = "", s.cur.rested
 	}
-	if op == "" && s.cur.span.empty() {
+	if op == "" && (s.cur.span.empty() || s.beyondFeedback()) {
 		return nil
 	}
 	if s.awake == nil {
