@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -374,6 +375,17 @@ func (e *Engine) Rules() []string {
 		}
 	}
 	return ids
+}
+
+// Paths are those that rules in force name, by the id of the rule.
+func (e *Engine) Paths() map[string][]string {
+	paths := map[string][]string{}
+	for _, r := range e.rules {
+		if len(r.Paths) > 0 {
+			paths[r.ID] = slices.Clone(r.Paths)
+		}
+	}
+	return paths
 }
 
 // ErrInvalidJSON says that the input of Engine.JSON is not one JSON value.

@@ -181,11 +181,6 @@ func (p *Policy) Native(id, expression string, literals []string, find func(c *C
 // Name is the policy's name: "builtin:secrets", or the file it came from.
 func (p *Policy) Name() string { return p.name }
 
-// Extends names the policies that this one builds on, in its own words:
-// "builtin:secrets" for gitleaks' useDefault, or what [extend] use and path
-// say. New resolves them by Options.Resolve.
-func (p *Policy) Extends() []string { return append([]string(nil), p.extends...) }
-
 // Rules lists the ids of the policy's own rules.
 func (p *Policy) Rules() []string {
 	ids := make([]string, len(p.rules))

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -42,5 +43,28 @@ func TestPoliciesExtendWhatStandsBesideThem(t *testing.T) {
 		if out, _, err := e.Text(nil, "ALPHA-1 BETA-2 GAMMA-3 DELTA-4 OMEGA-5"); err != nil || string(out) != want {
 			t.Errorf("%v: %s %v", names, out, err)
 		}
+	}
+}
+
+// What redacts a row of a session file would redact nothing of a record.
+func TestPathsOfRowsAreWarnedOf(t *testing.T) {
+	dir := t.TempDir()
+	rule := func(id, path string) string {
+		return "[[rules]]\nid = \"" + id + "\"\ndescription = \"x\"\npaths = [\"" + path + "\"]\n"
+	}
+	text := rule("acme-rows", "data.message.**") + rule("acme-both", "**.message.**") + rule("acme-records", "message.data")
+	if err := os.WriteFile(filepath.Join(dir, "acme.toml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "c.yaml")
+	if err := os.WriteFile(file, []byte("mode: FULL\nexporter: { endpoint: 'http://localhost:1' }\nredact: { policies: [builtin:secrets, ./acme.toml] }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(Options{File: file, LookupEnv: testEnv()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "acme-rows") || !strings.Contains(c.Warnings[0], "data.message.**") {
+		t.Errorf("warnings %q", c.Warnings)
 	}
 }

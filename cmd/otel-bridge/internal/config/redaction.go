@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -214,4 +215,12 @@ func (l *loader) loadRedaction() {
 		return
 	}
 	r.Engine = e
+	paths := e.Paths()
+	for _, id := range slices.Sorted(maps.Keys(paths)) {
+		for _, path := range paths[id] {
+			if path == "data" || strings.HasPrefix(path, "data.") {
+				l.warn("rule %s: its path %s starts like a row of a session file; paths in records start at what stands in data, or with **. for both", id, path)
+			}
+		}
+	}
 }
