@@ -299,3 +299,26 @@ func TestTokensInPartsOfStreamsInArraysOfOneElement(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsTypedIntoAPasswordFieldIsFound(t *testing.T) {
+	e := builtin(t)
+	for _, in := range []string{
+		`{"element":"Password field","ref":"e1","text":"Sofa!zo7763x"}`, `{"selector":"#password","text":"Sofa!zo7763x"}`, `{"selector":"input[name=password]","value":"Sofa!zo7763x"}`, `{"xpath":"//input[@id='password']","text":"Sofa!zo7763x"}`, `{"id":"password","value":"Sofa!zo7763x"}`,
+		`{"label":"Password","input":"Sofa!zo7763x"}`, `{"id":"e7","name":"PASSWORD","value":"Sofa!zo7763x"}`, `{"name":"PASSWORD","text":"is it","value":"Sofa!zo7763x"}`,
+		`{"secrets":{"db":"Sofa!zo7763x"}}`, `{"tokens":{"refresh":"Zvb67lERDvp7x2QHUbmHpTx1kOUmVwTa7763x"}}`, `{"cookies":[{"name":"connect.sid","value":"Zvb67lERDvp7x2QHUbmHpTx1kOUmVwTa7763x"}]}`,
+	} {
+		for _, doc := range []string{in, quoteJSON(map[string]any{"a": in})} {
+			if out := redactJSON(t, e, doc); strings.Contains(out, "7763x") {
+				t.Errorf("%s: %s", doc, out)
+			}
+		}
+	}
+	for _, in := range []string{
+		`{"label":"Password","text":"Must have 12 characters"}`, `{"title":"Forgot password","text":"Continue"}`, `{"label":"Password","text":"Passwort"}`, `{"id":"e7","text":"Sofa!zo7763x"}`, `{"type":"text","text":"step 2","id":"token-count"}`,
+		`{"tokens":{"input":12345,"output":678}}`, `{"secrets":{"name":"db-credentials-2024","mount":"/run/secrets/x2"}}`, `{"tokens":{"type":"bearer2","limit":"4096"}}`,
+	} {
+		if out := redactJSON(t, e, in); out != in {
+			t.Errorf("%s: %s", in, out)
+		}
+	}
+}

@@ -55,6 +55,8 @@ const (
 	roleNone keyRole = iota
 	roleName
 	roleValue
+	roleLabel // names what a text is typed into
+	roleText  // that text
 )
 
 // The walker. Each function takes the position of what it reads in v.text,
@@ -1235,12 +1237,14 @@ type pair struct {
 	named      bool
 	start, end int
 	valued     bool
+	label      bool // the name is a label
+	text       bool // the value is a text beside one
 }
 
 func (p *pair) add(s *scan, v *view, role keyRole, start, end int) {
 	switch role {
-	case roleName:
-		if p.named || v.text[start] != '"' || end-start > 258 {
+	case roleName, roleLabel:
+		if p.named && (!p.label || role == roleLabel) || v.text[start] != '"' || end-start > 258 {
 			return
 		}
 		content := v.text[start+1 : end-1]
@@ -1249,16 +1253,43 @@ func (p *pair) add(s *scan, v *view, role keyRole, start, end int) {
 			b.unescape(content, 0)
 			content = b.text
 		}
-		p.name, p.named = content, true
-	case roleValue:
-		if !p.valued {
-			p.start, p.end, p.valued = start, end, true
+		if p.name, p.named, p.label = content, true, role == roleLabel; p.label {
+			p.name = labelled(content)
+		}
+	case roleValue, roleText:
+		if !p.valued || p.text && role == roleValue {
+			p.start, p.end, p.valued, p.text = start, end, true, role == roleText
 		}
 	}
 }
 
+// labelled takes the kind of the thing off its name: password field.
+func labelled(name []byte) []byte {
+	for {
+		i := bytes.LastIndexByte(name, ' ')
+		if i < 0 {
+			return name
+		}
+		switch string(bytes.ToLower(name[i+1:])) {
+		case "field", "input", "textbox", "box", "text", "textfield", "edit":
+			name = name[:i]
+		default:
+			return name
+		}
+	}
+}
+
+// typedText accepts what somebody types, and no caption.
+func typedText(b []byte) bool {
+	return len(b) < 128 && bytes.IndexByte(b, ' ') < 0 && bytes.ContainsAny(b, "0123456789!#$%^&*+=")
+}
+
 func pairRole(key []byte) keyRole {
 	switch normalKey(string(key)) {
+	case "selector", "element", "locator", "xpath", "label", "placeholder", "title", "id":
+		return roleLabel
+	case "text", "input":
+		return roleText
 	case "name", "key", "field", "header", "headername", "variable", "env", "envname", "param", "parameter", "property", "attribute", "option", "k", "keyname", "fieldname", "varname", "secretname", "setting":
 		return roleName
 	case "value", "val", "v", "stringvalue", "defaultvalue", "currentvalue", "newvalue", "oldvalue", "secretvalue", "headervalue":
@@ -1269,7 +1300,7 @@ func pairRole(key []byte) keyRole {
 
 // pair applies what the name says to the value beside it.
 func (s *scan) pair(v *view, p *pair, depth, first int) {
-	if !p.named || !p.valued || len(p.name) == 0 {
+	if !p.named || !p.valued || len(p.name) == 0 || p.text && (!p.label || !typedText(v.text[p.start:p.end])) {
 		return
 	}
 	info := s.keyInfo(p.name)

@@ -20,7 +20,8 @@ const (
 	pluralKey     // tokens: secret as text, a quantity as a number
 	innerPassword // a member that is the value of an object under such a key
 	innerToken
-	innerText // a member that may be a label as well
+	innerText   // a member that may be a label as well
+	innerPlural // any other member of an object of tokens
 )
 
 // keyRule takes values under keys that name a secret.
@@ -52,6 +53,8 @@ func acceptValue(class int, v []byte, number bool) (int, int, bool) {
 		}
 	case innerPassword, innerToken, innerText:
 		return 0, len(v), innerSecret(class, v)
+	case innerPlural:
+		return 0, len(v), len(v) >= 16 && shape.Dense(v) || len(v) >= 32 && shape.Hex(v) || unlikeWords(v)
 	case pluralKey:
 		for _, c := range v {
 			if c < '0' || c > '9' {
@@ -94,6 +97,9 @@ func classifyMember(class int, name []byte) int {
 		}
 	case "text", "data", "content", "contents", "string", "body", "default", "defaultvalue", "example":
 	default:
+		if class == pluralKey {
+			return innerPlural
+		}
 		return noSecret
 	}
 	switch class {
@@ -274,6 +280,14 @@ func (w *words) class(i, n int) int {
 	case "data":
 		if string(prev) == "key" && i > 1 && string(w.at(i-2)) == "client" {
 			return tokenKey // kubeconfig: client-key-data
+		}
+	}
+	switch string(word) {
+	case "jsessionid", "phpsessid":
+		return authKey
+	case "sid":
+		if string(prev) == "connect" {
+			return authKey
 		}
 	}
 	if string(word) == "wif" {
