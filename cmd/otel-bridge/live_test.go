@@ -197,3 +197,22 @@ func writeByUs(root, encoding string, list []script) (out []durable, err error) 
 	wg.Wait()
 	return out, errors.Join(errs...)
 }
+
+// More sessions than file descriptors: those at rest make way for the others.
+func TestFewFileDescriptorsKeepNoSessionOut(t *testing.T) {
+	r := newRig(t)
+	const sessions = 200
+	for i := range sessions {
+		name := fmt.Sprint("s", i)
+		r.write(r.path(name), head(name), rows(0, 1))
+	}
+	r.start("sh", "-c", `ulimit -n 64; exec "$@"`, "sh")
+	for i := range sessions {
+		r.awaitEvents(fmt.Sprint("s", i), 1)
+	}
+	r.awaitLog("too few file descriptors")
+	r.stop()
+	for i := range sessions {
+		r.once(fmt.Sprint("s", i), 1)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/otel-bridge/otel-bridge/session"
@@ -33,6 +34,8 @@ const (
 	// maxAwake bounds how many sessions are open, and with it memory and file
 	// descriptors; the one that was quiet for longest goes first.
 	maxAwake = 128
+	// leastAwake is what is left of that where file descriptors are few.
+	leastAwake = 8
 	// pullEvents is how many events are read of one ledger before the next one
 	// in line has its turn.
 	pullEvents = 8192
@@ -97,6 +100,7 @@ type keeper struct {
 	lingering []*target
 	running   int
 	awake     map[*target]time.Time // open at rest, and since when
+	mostAwake int                   // how many of them there may be
 	taken     []*target             // with once: wait for another file of their session
 	signal    *sync.Cond            // something of the above has changed
 }
@@ -128,7 +132,7 @@ func newKeeper(log *slog.Logger, open func(path string, fromNow bool) puller) *k
 		log: log, open: open, lineage: readLineage,
 		pulled: func(string, telemetry.Progress, error) {}, settleTime: stopPart,
 		targets: map[string]*target{}, slots: map[string]string{}, byID: map[string]*target{},
-		waiting: map[string][]*target{}, awake: map[*target]time.Time{},
+		waiting: map[string][]*target{}, awake: map[*target]time.Time{}, mostAwake: maxAwake,
 	}
 	k.signal = sync.NewCond(&k.mu)
 	return k
@@ -535,7 +539,7 @@ func (k *keeper) judge(t *target, err error) {
 	switch {
 	case err == nil:
 		k.awake[t] = time.Now()
-		if len(k.awake) > maxAwake {
+		if len(k.awake) > k.mostAwake {
 			k.releaseOldest()
 		}
 		if wasHeld != "" {
@@ -566,6 +570,9 @@ func (k *keeper) judge(t *target, err error) {
 		}
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, telemetry.ErrReplaced):
 		k.remove(t, true)
+	case len(k.awake) > 0 && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)):
+		k.makeWay()
+		t.again = true
 	default:
 		t.retry = time.Now().Add(retryAfter)
 		k.log.Warn("session cannot be read now; it is tried again", "file", shown(t.path), "error", told(err, t.path))
@@ -597,6 +604,19 @@ func told(err error, path string) string {
 		return ""
 	}
 	return strings.ReplaceAll(err.Error(), path, shown(path))
+}
+
+// makeWay closes half of the sessions that are open at rest, which have the file
+// descriptors that others need, and keeps fewer open from now on. The caller holds mu.
+func (k *keeper) makeWay() {
+	n := len(k.awake)
+	if most := max(leastAwake, n/2); most < k.mostAwake {
+		k.mostAwake = most
+		k.log.Warn("too few file descriptors: fewer sessions stay open, and reading them takes longer", "sessions", most)
+	}
+	for range (n + 1) / 2 {
+		k.releaseOldest()
+	}
 }
 
 func (k *keeper) releaseOldest() {
