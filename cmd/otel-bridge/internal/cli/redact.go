@@ -18,6 +18,7 @@ import (
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/redact"
 	"github.com/otel-bridge/otel-bridge/session"
+	"github.com/otel-bridge/otel-bridge/telemetry"
 )
 
 func (a *app) redact() *cobra.Command {
@@ -32,7 +33,7 @@ func (a *app) redact() *cobra.Command {
 		Long: `Put a file or stdin (no PATH, or -) through the redaction engine, to stdout. Lines that are JSON objects or
 arrays are treated as JSON, one output line each. Everything else is text that may span lines: it is read in windows of
 4 MiB, and a window is closed only at a place where looking further changes nothing. A JSON line of more than 64 MiB
-is replaced by a marker.
+is replaced by a marker, and so is one that the engine fails on.
 
 Default policies are those of the configuration: builtin:secrets and builtin:pii.`,
 		Args: cobra.MaximumNArgs(1),
@@ -61,6 +62,9 @@ Default policies are those of the configuration: builtin:secrets and builtin:pii
 		}
 		if r.over > 0 {
 			fmt.Fprintf(a.stderr, "redact: %d lines that begin like JSON are longer than %s and were withheld\n", r.over, config.Size(jsonLineMax))
+		}
+		if r.failed > 0 {
+			fmt.Fprintf(a.stderr, "redact: the engine failed on %d lines, which were withheld; please report it\n", r.failed)
 		}
 		if report {
 			return a.printFindings(r.findings())
@@ -136,6 +140,7 @@ type redactor struct {
 	buf                       []byte
 	counts                    map[[2]string]int
 	over                      int // lines too long to be looked at as JSON
+	failed                    int // lines that the engine failed on
 }
 
 func newRedactor(e *redact.Engine, out *bufio.Writer) *redactor {
@@ -221,11 +226,16 @@ func (r *redactor) withholdLine(br *bufio.Reader) error {
 	for {
 		switch _, err := br.ReadSlice('\n'); {
 		case err == nil, errors.Is(err, io.EOF):
-			return r.write([]byte(`{"otel_bridge.withheld":"line-too-long"}` + "\n"))
+			return r.write(withheld(string(telemetry.ReasonLineTooLong)), []byte("\n"))
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return err
 		}
 	}
+}
+
+// withheld is what stands in the place of a line.
+func withheld(why string) []byte {
+	return []byte(`{"` + telemetry.KeyWithheld + `":"` + why + `"}`)
 }
 
 func opensJSON(line []byte) bool {
@@ -242,12 +252,16 @@ func (r *redactor) json(line []byte) error {
 	value := bytes.TrimSpace(line)
 	start := bytes.Index(line, value[:1])
 	out, rep, err := r.engine.JSON(r.buf[:0], value)
+	if errors.Is(err, redact.ErrInternal) { // as in run: this record stays, the next ones go on
+		r.failed++
+		return r.write(line[:start], withheld(string(telemetry.ReasonRedaction)), line[start+len(value):])
+	}
 	if err != nil {
 		return err
 	}
 	r.buf = out
 	if rep.Withhold != "" {
-		out = []byte(`{"otel_bridge.withheld":"` + rep.Withhold + `"}`)
+		out = withheld(rep.Withhold)
 	}
 	r.note(rep)
 	return r.write(line[:start], out, line[start+len(value):])

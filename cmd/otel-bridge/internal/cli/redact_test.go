@@ -11,6 +11,7 @@ import (
 
 	"github.com/otel-bridge/otel-bridge/cmd/otel-bridge/internal/config"
 	"github.com/otel-bridge/otel-bridge/redact"
+	"github.com/otel-bridge/otel-bridge/redact/secrets"
 )
 
 func defaultEngine(t testing.TB) *redact.Engine {
@@ -123,5 +124,21 @@ func TestRecordThatAPolicyWithholdsLeavesAMarkerOnly(t *testing.T) {
 	}
 	if want := "{\"otel_bridge.withheld\":\"top-secret\"}\n{\"b\":1}\n"; got.String() != want {
 		t.Errorf("got %q", got.String())
+	}
+}
+
+func TestALineThatTheEngineFailsOnIsWithheldAndTheNextGoOn(t *testing.T) {
+	boom := redact.Rule{ID: "own-boom", Literals: []string{"boom"}, Find: func(*redact.Candidate) { panic("the content") }}
+	e, err := redact.New(redact.Options{Policies: []*redact.Policy{secrets.Policy().With("own", boom)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	r := newRedactor(e, bufio.NewWriter(&got))
+	if err := r.run(context.Background(), strings.NewReader("{\"a\":1}\n {\"b\":\"boom\"}\r\n{\"c\":2}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if want := "{\"a\":1}\n {\"otel_bridge.withheld\":\"redaction-error\"}\r\n{\"c\":2}\n"; got.String() != want || r.failed != 1 {
+		t.Errorf("got %q, %d failed", got.String(), r.failed)
 	}
 }
