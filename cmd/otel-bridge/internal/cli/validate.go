@@ -74,6 +74,9 @@ func reachable(ctx context.Context, cfg *config.Config) []config.Problem {
 // permissions looks at what the configuration leads to on this machine.
 func (a *app) permissions(cfg *config.Config) []config.Problem {
 	var out []config.Problem
+	if len(cfg.Sources) == 0 {
+		fmt.Fprintln(a.stderr, "warning: sources: there are none, so that run has nothing to read")
+	}
 	for _, src := range cfg.Sources {
 		_, err := os.ReadDir(src.DSH.Path)
 		switch {

@@ -20,7 +20,7 @@ resource attributes are merged name by name.
   code is 78. The mode is decided first; under ` + "`DISABLED`" + ` nothing of ` + "`exporter`" + ` is read.
 - Sizes are whole numbers with a unit: ` + "`512KiB`, `1MiB`, `10GiB`" + `. Durations: ` + "`500ms`, `10s`, `30m`" + `.
 - ` + "`${env:NAME}`" + ` and ` + "`${env:NAME:-default}`" + ` work in single values, not in keys. The default stands in for an unset or an empty
-  variable; without one an unset variable is an error. What a variable held is never printed. ` + "`$${`" + ` is a literal ` + "`${`" + `.
+  variable; without one an unset variable is an error. What a variable held is not printed, but for paths, which messages have to name. ` + "`$${`" + ` is a literal ` + "`${`" + `.
 - ` + "`~`" + ` is the home directory. A relative path starts from the directory of the file.
 - Anchors, aliases, merges and tags are refused.
 
