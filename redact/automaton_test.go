@@ -13,16 +13,16 @@ func TestTheQuartersOfATextGiveWhatTheWholeGives(t *testing.T) {
 	for round := range 300 {
 		var literals []string
 		for range 1 + r.IntN(8) {
-			b := make([]byte, 1+r.IntN(9))
-			for i := range b {
-				b[i] = "abX"[r.IntN(3)]
+			var b []byte
+			for range 1 + r.IntN(9) {
+				b = append(b, [...]string{"a", "b", "X", "a", "b", "为", "為", "é"}[r.IntN(8)]...)
 			}
 			literals = append(literals, foldASCII(string(b)))
 		}
 		a := newAutomaton(literals)
-		text := make([]byte, 200+r.IntN(200))
-		for i := range text {
-			text[i] = "abxABX "[r.IntN(7)]
+		var text []byte
+		for range 200 + r.IntN(200) {
+			text = append(text, [...]string{"a", "b", "x", "A", "B", "X", " ", "a", "b", "x", "为", "為", "é", "è"}[r.IntN(14)]...)
 		}
 		from := r.IntN(20)
 		to := len(text) - r.IntN(20)

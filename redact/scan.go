@@ -780,11 +780,16 @@ func marker(text []byte, at int) (window, bool) {
 func (s *scan) decode(v *view) {
 	text := v.text
 	if !v.plain {
-		if b := s.newBuilder(); b.around(text, nextHidden, b.visible) {
-			s.derived(v, b)
+		spelled := spelled(text)
+		if spelled.hidden {
+			if b := s.newBuilder(); b.around(text, nextHidden, b.visible) {
+				s.derived(v, b)
+			}
 		}
-		if b := s.newBuilder(); b.around(text, nextFolded, b.fold) {
-			s.derived(v, b)
+		if spelled.folded {
+			if b := s.newBuilder(); b.around(text, nextFolded, b.fold) {
+				s.derived(v, b)
+			}
 		}
 	}
 	if bytes.IndexByte(text, '\\') >= 0 {

@@ -504,15 +504,75 @@ func nextFolded(text []byte, from int) int {
 			i++
 			continue
 		}
-		c, n := folded(text[i:])
-		if n > 0 && (base64Class[c] == 1 || c == '@' ||
-			(c == ' ' || c == '-') && i > 0 && digit(text[i-1]) && i+n < len(text) && (digit(text[i+n]) || text[i+n] == '(')) {
+		if folds(text, i) {
 			return i
 		}
 		for i++; i < len(text) && text[i]&0xc0 == 0x80; i++ {
 		}
 	}
 	return -1
+}
+
+// folds reports whether what nextFolded looks for stands at i.
+func folds(text []byte, i int) bool {
+	c, n := folded(text[i:])
+	return n > 0 && (base64Class[c] == 1 || c == '@' ||
+		(c == ' ' || c == '-') && i > 0 && digit(text[i-1]) && i+n < len(text) && (digit(text[i+n]) || text[i+n] == '('))
+}
+
+// spellings is what a text may have to be read without.
+type spellings struct {
+	hidden bool // nextHidden finds something
+	folded bool // nextFolded does
+}
+
+// spelled looks for both in one pass: most text beyond ASCII has neither.
+func spelled(text []byte) (s spellings) {
+	for i := 0; i < len(text); {
+		if text[i] < utf8.RuneSelf && i+8 <= len(text) {
+			m := unusual(binary.LittleEndian.Uint64(text[i:]))
+			if m == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(m) >> 3
+		}
+		if lead := spells[text[i]]; lead != 0 {
+			s.hidden = s.hidden || lead&1 != 0 && hidden(text[i:]) > 0
+			s.folded = s.folded || lead&2 != 0 && folds(text, i)
+			if s.hidden && s.folded {
+				break
+			}
+		}
+		// The rest of a character begins nothing.
+		for i++; i < len(text) && text[i]&0xc0 == 0x80; i++ {
+		}
+	}
+	return s
+}
+
+// spells has bit 0 for bytes that begin what hidden knows, bit 1 for folded.
+var spells = func() (t [256]uint8) {
+	for c := range t {
+		if mayHide[c] {
+			t[c] = 1
+		}
+	}
+	for _, c := range []byte{0xc2, 0xe2, 0xe3, 0xef} {
+		t[c] |= 2
+	}
+	return t
+}()
+
+// unusual is not zero when one of eight bytes is beyond ASCII, NUL or ESC; its
+// lowest bit is in the first of these.
+func unusual(w uint64) uint64 {
+	const (
+		ones = 0x0101010101010101
+		high = 0x8080808080808080
+	)
+	e := w ^ ones*0x1b
+	return (w | (w-ones)&^w | (e-ones)&^e) & high
 }
 
 // fold replaces what folded knows.
@@ -687,13 +747,7 @@ var newline = []byte{'\n'}
 func nextHidden(text []byte, from int) int {
 	for i := from; i < len(text); {
 		if i+8 <= len(text) {
-			w := binary.LittleEndian.Uint64(text[i:])
-			const (
-				ones = 0x0101010101010101
-				high = 0x8080808080808080
-			)
-			e := w ^ ones*0x1b
-			m := (w | (w-ones)&^w | (e-ones)&^e) & high // beyond ASCII, NUL, or ESC
+			m := unusual(binary.LittleEndian.Uint64(text[i:]))
 			if m == 0 {
 				i += 8
 				continue

@@ -283,6 +283,8 @@ func alternative(text []byte, j int) int {
 // defaults are calls whose argument is a value in place of one that is missing.
 var defaults = list("|| ", "?? ", "?: ", " or ", "default(", "OrElse(", "orElse(", "or_else(", "unwrap_or(")
 
+var orWord = []byte(" or ")
+
 // fallback takes the quoted alternative in an expression that stands for a
 // value: process.env.X || "V", {{ x | default('V') }}.
 func fallback(text []byte, j int, n *name) (int, int, bool) {
@@ -290,20 +292,46 @@ func fallback(text []byte, j int, n *name) (int, int, bool) {
 	if e := bytes.IndexByte(line, '\n'); e >= 0 {
 		line = line[:e]
 	}
-	for _, d := range defaults {
-		at := bytes.Index(line, d)
-		if at <= 0 {
+	// Each of defaults has one of these, and most lines have none.
+	if bytes.IndexByte(line, '(') < 0 && bytes.IndexByte(line, '|') < 0 && bytes.IndexByte(line, '?') < 0 && !bytes.Contains(line, orWord) {
+		return 0, 0, false
+	}
+	for k := 1; ; k++ {
+		q := bytes.IndexAny(line[min(k, len(line)):], "\"'`")
+		if q < 0 {
+			return 0, 0, false
+		}
+		k += q
+		if !afterDefault(line[:k]) {
 			continue
 		}
-		k := run(text, j+at+len(d), space)
-		if k >= len(text) || text[k] != '"' && text[k] != '\'' && text[k] != '`' {
-			continue
-		}
-		if s, e, ok := quotedValue(text, k); ok && e <= j+len(line) && plausibleQuoted(text[s:e], n, opTuple) {
+		if s, e, ok := quotedValue(text, j+k); ok && e <= j+len(line) && plausibleQuoted(text[s:e], n, opTuple) {
 			return s, e, true
 		}
 	}
-	return 0, 0, false
+}
+
+// afterDefault reports whether b ends with one of defaults and blanks, and does
+// not begin with it.
+func afterDefault(b []byte) bool {
+	end := len(b)
+	for end > 0 && space(b[end-1]) {
+		end--
+	}
+	if end == 0 {
+		return false
+	}
+	switch b[end-1] { // what defaults end with
+	case '|', '?', ':', 'r', '(':
+	default:
+		return false
+	}
+	for _, d := range defaults {
+		if n := len(bytes.TrimRight(d, " ")); end > n && (n == len(d) || end < len(b)) && bytes.HasSuffix(b[:end], d[:n]) {
+			return true
+		}
+	}
+	return false
 }
 
 // called takes what a program does with the thing that is named: the rest of

@@ -299,12 +299,12 @@ func list(ss ...string) (out [][]byte) {
 	return out
 }
 
-// copulaStart holds the bytes that copulas begin with.
-var copulaStart = func() (t [256]bool) {
+// copulasAt are those that may begin with a byte, in either case.
+var copulasAt = func() (t [256][][]byte) {
 	for _, w := range copulas {
-		t[w[0]] = true
+		t[w[0]] = append(t[w[0]], w)
 		if 'a' <= w[0] && w[0] <= 'z' {
-			t[w[0]-32] = true
+			t[w[0]-32] = append(t[w[0]-32], w)
 		}
 	}
 	return t
@@ -330,13 +330,10 @@ func findSaid(c *redact.Candidate) {
 			i++
 		}
 		step := 0
-		if i >= len(text) || !copulaStart[text[i]] {
+		if i >= len(text) || copulasAt[text[i]] == nil {
 			break
 		}
-		for _, w := range copulas {
-			if w[0] != text[i] && w[0] != text[i]+32 {
-				continue
-			}
+		for _, w := range copulasAt[text[i]] {
 			if len(w) > step && len(text)-i >= len(w) && bytes.EqualFold(text[i:i+len(w)], w) && (w[0] >= 0x80 || !alnum(w[0]) || i+len(w) < len(text) && !alnum(text[i+len(w)]) && text[i+len(w)] != '_') {
 				step = len(w)
 			}
