@@ -276,12 +276,13 @@ func (g *generation) work(ctx context.Context) (*config.Config, error) {
 var errNoLook = errors.New("capture ends where it stands")
 
 // flush delivers what is pending within the shutdown's deadline. A receiver
-// that has to be mended first is not waited for, and neither is any when only
-// the configuration changes.
+// that has to be mended first, or that is not to be asked before the deadline,
+// is not waited for, and neither is any when only the configuration changes.
 func (g *generation) flush(ctx context.Context, stopping time.Time, reloading bool) error {
 	p := g.p
-	if !reloading && p.Deliverer.State().Status != otlp.Holding {
-		ctx, cancel := context.WithDeadline(ctx, stopping.Add(g.cfg.ShutdownTimeout-shutdownMargin(g.cfg.ShutdownTimeout)))
+	deadline := stopping.Add(g.cfg.ShutdownTimeout - shutdownMargin(g.cfg.ShutdownTimeout))
+	if far := p.Deliverer.State(); !reloading && far.Status != otlp.Holding && !far.Next.After(deadline) {
+		ctx, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
 		var left *otlp.UndeliveredError
 		if err := p.Deliverer.Drain(ctx); err != nil && !errors.As(err, &left) {
