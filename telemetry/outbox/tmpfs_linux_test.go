@@ -13,13 +13,11 @@ import (
 	"github.com/otel-bridge/otel-bridge/telemetry/outbox"
 )
 
-// TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself fills a real file system while the
-// outbox appends, drains, seals and quarantines.
-//
-// CASES 29 on a real file system.
-func TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself(t *testing.T) {
+// smallDisk mounts a tmpfs of that size for the test.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0700"); err != nil {
 		t.Skipf("needs root to mount a tmpfs: %v", err)
 	}
 	t.Cleanup(func() {
@@ -27,6 +25,15 @@ func TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return dir
+}
+
+// TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself fills a real file system while the
+// outbox appends, drains, seals and quarantines.
+//
+// CASES 29 on a real file system.
+func TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself(t *testing.T) {
+	dir := smallDisk(t, "4m")
 	ballast := filepath.Join(dir, "ballast")
 	b := open(t, filepath.Join(dir, "box"), outbox.Options{SegmentSize: 256 << 10})
 	t.Cleanup(func() { b.Close() })
@@ -118,15 +125,7 @@ func TestAFullTmpfsStopsIntakeAndTheOutboxRecoversByItself(t *testing.T) {
 
 // On a disk that one segment fills, that segment is all there is to give back.
 func TestADiskOfOneSegmentHasRoomAgainOnceItIsDrained(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m,mode=0700"); err != nil {
-		t.Skipf("needs root to mount a tmpfs: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := smallDisk(t, "8m")
 	b := open(t, filepath.Join(dir, "box"), outbox.Options{})
 	t.Cleanup(func() { b.Close() })
 	next := 0
@@ -182,15 +181,7 @@ func TestADiskOfOneSegmentHasRoomAgainOnceItIsDrained(t *testing.T) {
 // Entries that wait for room themselves, as the drafts of summaries do, must not keep
 // the room that all others have given back.
 func TestAFewEntriesOfEachSegmentDoNotKeepAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
-		t.Skipf("needs root to mount a tmpfs: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := smallDisk(t, "4m")
 	b := open(t, filepath.Join(dir, "box"), outbox.Options{SegmentSize: 256 << 10})
 	t.Cleanup(func() { b.Close() })
 	next := 0
@@ -253,15 +244,7 @@ func TestAFewEntriesOfEachSegmentDoNotKeepAFullDisk(t *testing.T) {
 }
 
 func TestAnUrgentBatchHasTheReserve(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
-		t.Skipf("needs root to mount a tmpfs: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := smallDisk(t, "4m")
 	b := open(t, filepath.Join(dir, "box"), outbox.Options{SegmentSize: 256 << 10})
 	t.Cleanup(func() { b.Close() })
 	next := 0
